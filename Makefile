@@ -1,0 +1,63 @@
+# Everything runs from .venv, which the first call sets up; later calls find the stamps there and start at once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+# Tests and experiments find third-party data through BOUGH_DATA; a folder `shared` beside the checkout serves unasked.
+ifndef BOUGH_DATA
+ifneq ($(wildcard ../shared/.),)
+export BOUGH_DATA := $(abspath ../shared)
+endif
+endif
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-slow check bench docs results
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.installed ## answer a few small questions from start to end
+	$(BIN)/bough demo
+
+test: $(VENV)/.dev ## run the tests, without the slow ones and those that need a GPU
+	$(BIN)/python -m pytest -n auto -m "not slow and not gpu"
+
+test-slow: $(VENV)/.dev ## run the slow tests
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+check: $(VENV)/.dev ## lint, formatting, types, import layers, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+bench: $(VENV)/.installed ## measure the speed of the hot paths
+	@set -e; for script in $(wildcard benchmarks/*.py); do echo "$$script"; $(BIN)/python "$$script"; done
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+results: $(VENV)/.installed ## repeat the published figures
+	$(BIN)/python experiments/00_known_verdicts.py
+
+# The stamps: one per set of packages, older than what they were installed from means out of date.
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing bough into $(VENV)"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing bough and the development tools into $(VENV)"
+	@$(INSTALL) -e '.[dev,vnnlib2]'
+	@touch $(VENV)/.installed $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing bough and the documentation tools into $(VENV)"
+	@$(INSTALL) -e '.[docs]'
+	@touch $(VENV)/.installed $@

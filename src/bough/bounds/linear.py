@@ -1,0 +1,164 @@
+"""Linear bounds: functionals of a node go back to the input through relaxed ReLUs; proved bounds of them leave.
+
+The bound is the Lagrangian of the network's own equations: a multiplier per node element (the coefficients met on the way),
+and at each ReLU the worst case of its graph between its bounds (`relaxation.extremes`). It is valid whatever the multipliers
+are, so computed multipliers count as exact numbers, and rounding enters only where they are multiplied through an operator:
+at most `rounding * |multiplier| . magnitude` per node, with magnitudes from the interval pass. That error is
+subtracted: every bound returned here holds in real arithmetic.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bough.bounds.relaxation import AbstractSlopes, extremes
+from bough.budget import Deadline
+from bough.domain.batch import Bounds
+from bough.network import walk
+from bough.network.graph import Network
+from bough.network.ops import Add, Conv, Linear, Scale
+from bough.problem.property import Clause
+
+CHUNK_ELEMENTS = 1 << 24  # float64 elements of the widest node held at once: 128 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Where functionals are bounded: input boxes [domains, inputs], ReLU bounds, and magnitudes that cover all of them."""
+
+    lower: Tensor
+    upper: Tensor
+    bounds: Bounds
+    magnitude: list[Tensor]  # per node [*shape]
+
+    def with_bounds(self, bounds: Bounds) -> "Region":
+        """As many domains of the (single) box as there are bounds."""
+        count = bounds.lower.shape[0]
+        return Region(self.lower[:1].expand(count, -1), self.upper[:1].expand(count, -1), bounds, self.magnitude)
+
+
+PassRelu = Callable[[slice, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(which ReLUs, nu [domains, rows, n], lower [domains, 1, n], upper) -> (lam like nu, numbers of those that may lose)."""
+
+
+def by_slopes(slopes: AbstractSlopes) -> PassRelu:
+    """Pass passing ReLUs unchanged, blocked ones not at all, ambiguous ones by a rule for slopes."""
+
+    def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        del part
+        lam = nu * (lower >= 0)
+        ambiguous = (lower < 0) & (upper > 0)
+        columns = ambiguous.flatten(0, 1).any(dim=0).nonzero()[:, 0]
+        if len(columns):
+            chosen = slopes(nu[..., columns], lower[..., columns], upper[..., columns])
+            lam[..., columns] = torch.where(ambiguous[..., columns], chosen, lam[..., columns])
+        return lam, columns
+
+    return pass_relu
+
+
+def by_multipliers(multipliers: Tensor) -> PassRelu:
+    """Pass every ReLU with a given multiplier [domains, neurons]; NaN means: as if passing or blocked, losing nothing."""
+
+    def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        del upper
+        given = multipliers[:, None, part].expand_as(nu)
+        lam = torch.where(torch.isnan(given), nu * (lower >= 0), given)
+        return lam, torch.arange(nu.shape[-1])
+
+    return pass_relu
+
+
+@dataclass(frozen=True, eq=False)
+class Proved:
+    """Bounds of functionals, [domains, rows]."""
+
+    lower: Tensor
+    upper: Tensor
+
+
+@dataclass(eq=False)
+class _Sums:
+    """What one backward walk adds up, [domains, rows] each."""
+
+    least: Tensor
+    greatest: Tensor
+    magnitude: Tensor
+
+
+def bound_functionals(network: Network, where: Region, start: int, f: Tensor, pass_relu: PassRelu) -> Proved:
+    """Bound the functionals `f` [domains, rows, elements of node `start`] over each domain of the region.
+
+    The upper bound is as good as the lower one only under symmetric slopes; it is valid always.
+    """
+    domains, rows = f.shape[:2]
+    sums = _Sums(*(f.new_zeros(domains, rows) for _ in range(3)))
+
+    def visit(i: int, here: Tensor) -> None:
+        op = network.nodes[i].op
+        constant = walk.bias_term(op, here)
+        if constant is not None:
+            sums.least += constant.reshape(domains, rows)
+            sums.greatest += constant.reshape(domains, rows)
+        if isinstance(op, Linear | Conv | Scale | Add):
+            sums.magnitude += here.abs().reshape(domains, rows, -1) @ where.magnitude[i].reshape(-1)
+
+    def relu(i: int, here: Tensor) -> Tensor:
+        part = network.slices[i]
+        lower, upper = where.bounds.lower[:, None, part], where.bounds.upper[:, None, part]
+        nu = here.reshape(domains, rows, -1)
+        lam, columns = pass_relu(part, nu, lower, upper)
+        if len(columns):
+            n, m, low, high = nu[..., columns], lam[..., columns], lower[..., columns], upper[..., columns]
+            worst, best = extremes(n, m, low, high)
+            sums.least += worst.sum(-1)
+            sums.greatest += best.sum(-1)
+            sums.magnitude += (m.abs() * torch.maximum(low.abs(), high.abs()) + n.abs() * high.relu()).sum(-1)
+        return lam.reshape(here.shape)
+
+    seed = f.reshape(domains * rows, *network.nodes[start].shape)
+    g = walk.backward(network, start, seed, relu, visit).reshape(domains, rows, -1)
+    low, high = where.lower[..., None], where.upper[..., None]  # [domains, inputs, 1]
+    positive, negative = g.clamp(min=0), g.clamp(max=0)
+    sums.least += (positive @ low + negative @ high)[..., 0]
+    sums.greatest += (positive @ high + negative @ low)[..., 0]
+    sums.magnitude += ((positive - negative) @ torch.maximum(low.abs(), high.abs()))[..., 0]
+    error = network.rounding * sums.magnitude
+    return Proved(sums.least - error, sums.greatest + error)
+
+
+def bound_clause(network: Network, where: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
+    """Proved lower bounds [domains, n] of `weights . (coefficients @ y - offsets)`, for weights [domains, n, rows].
+
+    Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
+    """
+    last = len(network.nodes) - 1
+    functionals = weights @ clause.coefficients
+    proved = bound_functionals(network, where, last, functionals, pass_relu).lower
+    constant = weights @ clause.offsets
+    size = clause.coefficients.abs() @ where.magnitude[last].reshape(-1) + clause.offsets.abs()
+    error = network.rounding * len(clause.offsets) * (weights.abs() @ size + proved.abs())
+    return proved - constant - error
+
+
+def bound_elements(
+    network: Network, where: Region, node: int, elements: Tensor, slopes: AbstractSlopes, deadline: Deadline
+) -> Bounds:
+    """Bound some elements of a node over each domain: lower and upper [domains, elements], in chunks that fit memory."""
+    domains, size = where.lower.shape[0], network.nodes[node].size
+    widest = max(n.size for n in network.nodes[: node + 1])
+    step = max(1, CHUNK_ELEMENTS // (domains * widest))
+    parts: list[tuple[Tensor, Tensor]] = []
+    for chunk in elements.split(step):
+        deadline.check()
+        rows = torch.zeros(len(chunk), size, dtype=torch.float64)
+        rows[torch.arange(len(chunk)), chunk] = 1.0
+        f = rows.expand(domains, -1, -1)
+        proved = bound_functionals(network, where, node, f, by_slopes(slopes))
+        upper = proved.upper
+        if not slopes.symmetric:
+            upper = -bound_functionals(network, where, node, -f, by_slopes(slopes)).lower
+        parts.append((proved.lower, upper))
+    return Bounds(torch.cat([p[0] for p in parts], dim=1), torch.cat([p[1] for p in parts], dim=1))

@@ -1,0 +1,249 @@
+"""The Planet relaxation (Ehlers 2017; the paper's Figure 1c) as arrays: a network and root bounds enter, a linear program leaves.
+
+Columns: free inputs; for each ReLU its input z, and where it is ambiguous at the root its output x; the network's outputs y; the
+objective t. Rows: `z = affine(earlier columns)`, `x >= z`, `x <= chord`, `y = affine(...)`, `t >= row k of the clause at y`.
+ReLUs blocked at the root need no column, passing ones that depend on very few columns are substituted.
+The limits of a domain are a pure function of its bounds and clause (`limits`), so nothing of an earlier domain can linger.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+from torch.nn import functional
+
+from bough.bounds.relaxation import chord
+from bough.domain.batch import Bounds
+from bough.network.graph import Network, Node
+from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
+from bough.problem.property import Box, Clause
+from bough.solvers.highs import Array, LinearProgram
+
+Index = NDArray[np.int32]
+SUBSTITUTE = 3  # a passing ReLU with at most this many columns is substituted instead of given a column of its own
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where things are in the program. All index arrays are int32.
+
+    `z_row` and `z_column` are [neurons], -1 where there is none; `amb` lists the root-ambiguous ReLUs, with columns and rows.
+    """
+
+    inputs: Index  # flat numbers of the free inputs; their columns are 0, 1, ...
+    z_row: Index
+    z_column: Index
+    amb: Index
+    amb_x: Index  # column of x
+    above_rows: Index  # x - z >= 0
+    below_rows: Index  # x - chord z <= -chord l
+    outputs: Index  # columns of y
+    objective: int  # column of t
+    clause_rows: Index  # t - coefficients . y >= -offset
+
+
+@dataclass(frozen=True, eq=False)
+class _Expression:
+    """Values as affine functions of columns: `matrix @ columns + constant`."""
+
+    matrix: sparse.csr_matrix  # [elements, width]
+    constant: Array
+
+
+class _Assembly:
+    """Columns and rows collected while walking the network."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.columns = 0
+        self.rows = 0
+        self.blocks: list[sparse.csr_matrix] = []
+        self.row_lower: list[Array] = []
+        self.row_upper: list[Array] = []
+
+    def new_columns(self, count: int) -> Index:
+        self.columns += count
+        return np.arange(self.columns - count, self.columns, dtype=np.int32)
+
+    def new_rows(self, block: sparse.csr_matrix, lower: Array, upper: Array) -> Index:
+        self.blocks.append(block)
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
+        self.rows += block.shape[0]
+        return np.arange(self.rows - block.shape[0], self.rows, dtype=np.int32)
+
+    def unit(self, columns: Index, values: Array | float = 1.0) -> sparse.csr_matrix:
+        """One row per column, with a single entry."""
+        count = len(columns)
+        data = np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)).copy()
+        return sparse.csr_matrix((data, (np.arange(count), columns)), shape=(count, self.width))
+
+
+def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[LinearProgram, Layout]:
+    """The program of a box, for clauses of up to `clause_rows` rows; limits are those of the root, with no clause set."""
+    lower, upper = box.lower.numpy(), box.upper.numpy()
+    assembly = _Assembly(network.inputs + 2 * network.neurons + network.outputs + 1)
+    free = np.flatnonzero(lower < upper).astype(np.int32)
+    columns = assembly.new_columns(len(free))
+    matrix = sparse.lil_matrix((network.inputs, assembly.width))
+    matrix[free, columns] = 1.0
+    expressions = [_Expression(matrix.tocsr(), np.where(lower < upper, 0.0, lower))]
+    z_row, z_column = (np.full(network.neurons, -1, dtype=np.int32) for _ in range(2))
+    amb_parts: list[tuple[Index, Index, Index, Index]] = []
+    for i, node in enumerate(network.nodes[1:], start=1):
+        arguments = [expressions[j] for j in node.inputs]
+        if isinstance(node.op, Relu):
+            value, part = _relu(assembly, arguments[0], root, network.slices[i], z_row, z_column)
+            amb_parts.append(part)
+            expressions.append(value)
+        else:
+            expressions.append(_affine(network, node, arguments))
+    outputs, objective = assembly.new_columns(network.outputs), assembly.new_columns(1)
+    last = expressions[-1]
+    assembly.new_rows(assembly.unit(outputs) - last.matrix, last.constant, last.constant)
+    nothing = np.full(clause_rows, -np.inf)
+    rows = assembly.new_rows(assembly.unit(np.repeat(objective, clause_rows)), nothing, -nothing)
+    amb, amb_x, above, below = (np.concatenate(p).astype(np.int32) for p in zip(*amb_parts, strict=True)) if amb_parts else (np.zeros(0, np.int32),) * 4
+    layout = Layout(free, z_row, z_column, amb, amb_x, above, below, outputs, int(objective[0]), rows)
+    return _program(assembly, layout, lower, upper), layout
+
+
+def _program(assembly: _Assembly, layout: Layout, lower: Array, upper: Array) -> LinearProgram:
+    count = assembly.columns
+    cost, column_lower, column_upper = np.zeros(count), np.full(count, -np.inf), np.full(count, np.inf)
+    cost[layout.objective] = 1.0
+    column_lower[: len(layout.inputs)], column_upper[: len(layout.inputs)] = lower[layout.inputs], upper[layout.inputs]
+    clause_rows, outputs = layout.clause_rows, layout.outputs
+    editable = (
+        np.concatenate([layout.below_rows, np.repeat(clause_rows, len(outputs))]).astype(np.int32),
+        np.concatenate([layout.z_column[layout.amb], np.tile(outputs, len(clause_rows))]).astype(np.int32),
+    )
+    return LinearProgram(
+        cost,
+        sparse.vstack(assembly.blocks, format="csr")[:, :count],
+        column_lower,
+        column_upper,
+        np.concatenate(assembly.row_lower),
+        np.concatenate(assembly.row_upper),
+        editable,
+    )
+
+
+def _relu(
+    assembly: _Assembly, z: _Expression, root: Bounds, part: slice, z_row: Index, z_column: Index
+) -> tuple[_Expression, tuple[Index, Index, Index, Index]]:
+    low, high = root.lower[0, part].numpy(), root.upper[0, part].numpy()
+    entries = np.diff(z.matrix.indptr)
+    passing, ambiguous = low >= 0, (low < 0) & (high > 0)
+    own = np.flatnonzero(ambiguous | (passing & (entries > SUBSTITUTE)))
+    columns = assembly.new_columns(len(own))
+    z_row[part.start + own] = assembly.new_rows(assembly.unit(columns) - z.matrix[own], z.constant[own], z.constant[own])
+    z_column[part.start + own] = columns
+    amb = np.flatnonzero(ambiguous)
+    at = z_column[part.start + amb]
+    x = assembly.new_columns(len(amb))
+    infinite = np.full(len(amb), np.inf)
+    above = assembly.new_rows(assembly.unit(x) - assembly.unit(at), np.zeros(len(amb)), infinite)
+    # The chord's entries are set per domain; an explicit placeholder keeps their places in the matrix.
+    below = assembly.new_rows(assembly.unit(x) - assembly.unit(at), -infinite, infinite)
+    # Output: x where ambiguous, the ReLU's own column or its expression where passing, nothing where blocked.
+    source = np.where(ambiguous, -1, z_column[part])
+    source[amb] = x
+    single = np.flatnonzero(source >= 0)
+    picked = sparse.csr_matrix((np.ones(len(single)), (single, source[single])), shape=(len(low), assembly.width))
+    kept = sparse.diags((passing & (source < 0)).astype(np.float64)) @ z.matrix
+    constant = np.where(passing & (source < 0), z.constant, 0.0)
+    return _Expression((picked + kept).tocsr(), constant), ((part.start + amb).astype(np.int32), x, above, below)
+
+
+def _affine(network: Network, node: Node, arguments: list[_Expression]) -> _Expression:
+    op, value = node.op, arguments[0]
+    if isinstance(op, Reshape):
+        return value
+    if isinstance(op, Select):
+        index = op.index.numpy()
+        return _Expression(value.matrix[index], value.constant[index])
+    if isinstance(op, Add):
+        return _Expression((value.matrix + arguments[1].matrix).tocsr(), value.constant + arguments[1].constant)
+    if isinstance(op, Scale):
+        factor = op.factor.expand(node.shape).reshape(-1).numpy()
+        bias = op.bias.expand(node.shape).reshape(-1).numpy()
+        return _Expression((sparse.diags(factor) @ value.matrix).tocsr(), factor * value.constant + bias)
+    weight, bias = _as_matrix(network, node)
+    return _Expression((weight @ value.matrix).tocsr(), weight @ value.constant + bias)
+
+
+def _as_matrix(network: Network, node: Node) -> tuple[sparse.csr_matrix, Array]:
+    """The sparse matrix and bias of a Linear or Conv node on flat vectors."""
+    op = node.op
+    if isinstance(op, Linear):
+        repeats = node.size // op.weight.shape[0]
+        matrix = sparse.csr_matrix(op.weight.numpy())
+        if repeats > 1:
+            matrix = sparse.kron(sparse.identity(repeats), matrix, format="csr")
+        return matrix, np.tile(op.bias.numpy(), repeats)
+    assert isinstance(op, Conv)
+    return _conv_matrix(op, network.nodes[node.inputs[0]].shape), np.repeat(op.bias.numpy(), node.size // len(op.bias))
+
+
+def _conv_matrix(op: Conv, shape: tuple[int, ...]) -> sparse.csr_matrix:
+    """Row per output element, column per input element: windows of input numbers give the columns."""
+    channels, height, width = shape
+    top, left, bottom, right = op.padding
+    numbers = torch.arange(1, channels * height * width + 1, dtype=torch.float64).reshape(1, channels, height, width)
+    padded = functional.pad(numbers, (left, right, top, bottom))
+    kernel = (op.weight.shape[2], op.weight.shape[3])
+    windows = functional.unfold(padded, kernel, op.dilation, 0, op.stride)[0].long() - 1  # [channels * taps, positions]
+    out, per_group, taps = op.weight.shape[0], op.weight.shape[1], kernel[0] * kernel[1]
+    windows = windows.reshape(op.groups, 1, per_group * taps, -1).expand(-1, out // op.groups, -1, -1)
+    weights = op.weight.reshape(op.groups, out // op.groups, per_group * taps, 1).expand_as(windows)
+    positions = windows.shape[-1]
+    rows = torch.arange(out * positions).reshape(op.groups, out // op.groups, 1, positions).expand_as(windows)
+    inside = (windows >= 0) & (weights != 0)
+    data = (weights[inside].numpy(), (rows[inside].numpy(), windows[inside].numpy()))
+    return sparse.csr_matrix(data, shape=(out * positions, channels * height * width))
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Everything in the program that depends on the domain."""
+
+    columns: Index
+    column_lower: Array
+    column_upper: Array
+    rows: Index
+    row_lower: Array
+    row_upper: Array
+    entries: Array
+
+
+def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Limits:
+    """Limits and entries of one domain with ReLU bounds `lower`, `upper` [neurons] (facts 2.5, without its stale bounds)."""
+    own = np.flatnonzero(layout.z_column >= 0)
+    amb = layout.amb
+    low, high = lower.numpy(), upper.numpy()
+    slope = chord(lower[amb], upper[amb]).numpy()
+    passing, blocked = low[amb] >= 0, high[amb] <= 0
+    open_ = ~(passing | blocked)
+    x_lower = np.where(passing, low[amb], 0.0)
+    x_upper = np.where(blocked & ~passing, 0.0, high[amb])
+    above_lower = np.where(blocked & ~passing, -np.inf, 0.0)
+    above_upper = np.where(passing, 0.0, np.inf)  # passing: x = z
+    below_upper = np.where(open_, -slope * low[amb], np.inf)
+    used, offered = len(clause.offsets), len(layout.clause_rows)
+    clause_lower = np.concatenate([-clause.offsets.numpy(), np.full(offered - used, -np.inf)])
+    rows = np.zeros((offered, len(layout.outputs)))
+    rows[:used] = -clause.coefficients.numpy()
+    entries = np.concatenate([-np.where(open_, slope, 1.0), rows.reshape(-1)])
+    return Limits(
+        np.concatenate([layout.z_column[own], layout.amb_x]),
+        np.concatenate([low[own], x_lower]),
+        np.concatenate([high[own], x_upper]),
+        np.concatenate([layout.above_rows, layout.below_rows, layout.clause_rows]),
+        np.concatenate([above_lower, np.full(len(amb), -np.inf), clause_lower]),
+        np.concatenate([above_upper, below_upper, np.full(offered, np.inf)]),
+        entries,
+    )

@@ -1,0 +1,45 @@
+"""The only reader of the clock: deadlines, passed explicitly to whatever may take long."""
+
+import math
+import time
+from dataclasses import dataclass
+
+
+class OutOfTime(Exception):
+    """Raised inside a long computation when its deadline passes; caught by the search, never by the user."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment on the monotonic clock; `Deadline.after(20)` ends in 20 seconds, `Deadline.never()` does not."""
+
+    started: float
+    ends: float
+
+    @classmethod
+    def after(cls, seconds: float | None) -> "Deadline":
+        """Deadline `seconds` from now; `None` means no limit."""
+        now = time.monotonic()
+        return cls(now, math.inf if seconds is None else now + seconds)
+
+    @classmethod
+    def never(cls) -> "Deadline":
+        """No limit."""
+        return cls.after(None)
+
+    def elapsed(self) -> float:
+        """Seconds since this deadline was set."""
+        return time.monotonic() - self.started
+
+    def remaining(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.ends - time.monotonic())
+
+    def passed(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self.ends
+
+    def check(self) -> None:
+        """Raise `OutOfTime` if no time is left."""
+        if self.passed():
+            raise OutOfTime

@@ -1,0 +1,73 @@
+"""A path enters, the bytes of the file leave: plain or `.gz`, never more than a stated size, and one kind of error."""
+
+import gzip
+import io
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+from bough.errors import BadInput
+
+NETWORK_LIMIT = 1 << 30
+"""Most bytes a network may have once decompressed."""
+
+PROPERTY_LIMIT = 1 << 28
+"""Most bytes a property may have once decompressed."""
+
+_CHUNK = 1 << 20
+
+
+def resolve(path: str | Path) -> Path:
+    """The path itself, or the same with `.gz` where only that is there."""
+    path = Path(path)
+    zipped = path.with_name(path.name + ".gz") if path.name else path
+    return zipped if not is_there(path) and is_there(zipped) else path
+
+
+def is_there(path: Path) -> bool:
+    """Whether the path leads anywhere; one the system cannot even look up does not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def read_bytes(path: str | Path, limit: int, error_class: type[BadInput]) -> bytes:
+    """Contents of a file, decompressed where its name ends in `.gz`.
+
+    A path that is absent but there with `.gz` means the `.gz`. Whatever goes wrong, also more than `limit` bytes, is
+    an `error_class`.
+    """
+    path = resolve(path)
+    try:
+        with path.open("rb") as file:
+            read = _unzipped if path.suffix == ".gz" else _bounded
+            return read(file, path, limit, error_class)
+    except IsADirectoryError:
+        raise error_class(f"{path} is a directory; give the file in it") from None
+    except FileNotFoundError:
+        raise error_class(f"{path} does not exist, nor does it with .gz; check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL character in it
+        reason = getattr(error, "strerror", None) or error
+        raise error_class(f"{path} cannot be read: {reason}; check its path and permissions") from None
+
+
+def _unzipped(file: BinaryIO, path: Path, limit: int, error_class: type[BadInput]) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
+            return _bounded(unzipped, path, limit, error_class)
+    except EOFError:
+        raise error_class(f"{path} ends in the middle of its gzip data; fetch the file again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        advice = "fetch it again, or drop .gz from its name"
+        raise error_class(f"{path} is no sound gzip file ({error}); {advice}") from None
+
+
+def _bounded(file: BinaryIO | gzip.GzipFile, path: Path, limit: int, error_class: type[BadInput]) -> bytes:
+    # In chunks, so that a gzip bomb costs no more memory than the limit.
+    contents = io.BytesIO()
+    while chunk := file.read(_CHUNK):
+        if contents.tell() + len(chunk) > limit:
+            raise error_class(f"{path} holds more than {limit:,} bytes, the most bough reads here; give a smaller file")
+        contents.write(chunk)
+    return contents.getvalue()

@@ -1,0 +1,68 @@
+"""A competition's `instances.csv` enters (network, property, timeout per line), a tuple of instances leaves."""
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from bough.errors import BadInput
+from bough.problem.files import is_there, read_bytes, resolve
+
+INSTANCES_LIMIT = 1 << 26
+"""Most bytes a list of instances may have."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One problem of a benchmark: both files are there, the timeout is in seconds."""
+
+    network: Path
+    property: Path
+    timeout: float
+
+
+def read_instances(path: str | Path) -> tuple[Instance, ...]:
+    """Every instance of a CSV with the columns network, property, timeout; paths are relative to the CSV.
+
+    A path that is absent but there with `.gz` means the `.gz`. Blank lines are skipped.
+    """
+    try:
+        text = read_bytes(path, INSTANCES_LIMIT, BadInput).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not text; give a CSV with the columns network, property, timeout") from None
+    folder = Path(path).parent
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    instances = []
+    try:
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                instances.append(_instance(cells, folder, f"{path}, line {rows.line_num}"))
+    except csv.Error as error:
+        message = f"{path}, line {rows.line_num}: not a CSV line ({error}); quote a path that holds a comma or a quote"
+        raise BadInput(message) from None
+    if not instances:
+        raise BadInput(f"{path} lists no instance; give one line `network,property,timeout` for each")
+    return tuple(instances)
+
+
+def _instance(cells: list[str], folder: Path, where: str) -> Instance:
+    if len(cells) != 3 or not all(cells):
+        found = ",".join(cells)[:80]
+        raise BadInput(f"{where}: expected `network,property,timeout`, found {found!r}; give these three columns")
+    try:
+        timeout = float(cells[2])
+    except ValueError:
+        timeout = math.nan
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise BadInput(f"{where}: the timeout {cells[2][:40]!r} is no positive number of seconds; give one")
+    network = _present(folder / cells[0], "network", where)
+    return Instance(network, _present(folder / cells[1], "property", where), timeout)
+
+
+def _present(path: Path, kind: str, where: str) -> Path:
+    path = resolve(path)
+    if not is_there(path):
+        raise BadInput(f"{where}: no {kind} at {path}, nor with .gz; give its path relative to the CSV")
+    return path

@@ -1,0 +1,593 @@
+"""Reading ONNX files: in goes a `.onnx` or `.onnx.gz` file or its bytes, out comes a `Network` of the eight operators.
+
+Every node whose inputs are constants is evaluated while reading, which resolves the shapes that exporters compute
+inside the graph. Supporting an operator means one row in a table at the end of this module.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+
+from bough.errors import NetworkError, UnsupportedOperator
+from bough.network import lowering
+from bough.network.graph import Network
+from bough.network.lowering import Array, Value
+from bough.network.rewrite import LARGEST_NODE, GraphBuilder, Window, fold_scales
+from bough.problem.files import NETWORK_LIMIT, read_bytes
+
+OPSETS = range(7, 23)
+
+_FLOATS = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
+_INTEGERS = frozenset(TensorProto.DataType.Value(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64))
+
+Result = Value | Array
+
+
+def read_network(source: Path | bytes) -> Network:
+    """The network in an ONNX file, or in the bytes of one."""
+    if isinstance(source, bytes):
+        return _convert(parse_model(source))
+    data = read_bytes(source, NETWORK_LIMIT, NetworkError)
+    try:
+        return _convert(parse_model(data))
+    except NetworkError as error:
+        raise type(error)(f"{source}: {error}") from error
+
+
+def parse_model(data: bytes) -> ModelProto:
+    """The model in the bytes of an ONNX file, refused where it would make a reader open other files."""
+    try:
+        model = onnx.load_model_from_string(data)
+    except Exception as error:  # a damaged file can break any assumption of the library
+        raise NetworkError(f"this is no ONNX file, or a damaged one ({len(data)} bytes, {sentence(error)})") from error
+    if not model.graph.node and not model.graph.output:
+        raise NetworkError(f"this is no ONNX file, or a damaged one ({len(data)} bytes hold no graph)")
+    for tensor in _tensors(model):
+        if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+            raise NetworkError(
+                f"tensor {tensor.name!r} is stored in another file; save the model with all weights inside"
+            )
+    return model
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor stored in a model, in subgraphs and functions too."""
+    graphs: list[GraphProto] = [model.graph]
+    nodes: list[NodeProto] = [node for function in model.functions for node in function.node]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+            nodes.extend(graph.node)
+        while nodes:
+            for attribute in nodes.pop().attribute:
+                graphs.extend((attribute.g, *attribute.graphs))
+                yield from (attribute.t, *attribute.tensors)
+                for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                    yield from (sparse.values, sparse.indices)
+
+
+def input_shape(model: ModelProto) -> tuple[str, tuple[int, ...]]:
+    """Name and shape of the one input, batch axis included: there a symbolic or empty length counts as one."""
+    info = _only("input", _real_inputs(model.graph))
+    kind = info.type.tensor_type
+    if kind.elem_type not in _FLOATS or not kind.HasField("shape"):
+        raise NetworkError(f"input {info.name!r} is no floating-point tensor of known shape")
+    shape = []
+    for axis, dim in enumerate(kind.shape.dim):
+        if dim.dim_value > 0:
+            shape.append(dim.dim_value)
+        elif axis == 0:
+            shape.append(1)
+        else:
+            length = dim.dim_param or str(dim.dim_value)
+            raise NetworkError(
+                f"input {info.name!r} has length {length!r} on axis {axis}; only the batch axis may be left open"
+            )
+    return info.name, tuple(shape)
+
+
+def _real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
+    stored = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    return [info for info in graph.input if info.name not in stored]
+
+
+def _only(what: str, infos: Sequence[ValueInfoProto]) -> ValueInfoProto:
+    if len(infos) != 1:
+        names = ", ".join(repr(info.name) for info in infos) or "none"
+        raise NetworkError(f"the network has {len(infos)} {what}s ({names}); exactly one is supported")
+    return infos[0]
+
+
+def _opset(model: ModelProto) -> int:
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if len(versions) != 1:
+        raise NetworkError("the file does not say which version of the ONNX operators it uses")
+    if versions[0] not in OPSETS:
+        raise NetworkError(
+            f"the file uses ONNX opset {versions[0]}; {OPSETS[0]} to {OPSETS[-1]} are supported, "
+            "so convert it with onnx.version_converter"
+        )
+    return int(versions[0])
+
+
+def _convert(model: ModelProto) -> Network:
+    graph, opset, builder = model.graph, _opset(model), GraphBuilder()
+    name, shape = input_shape(model)
+    output = _only("output", graph.output).name
+    builder.label = name
+    values: dict[str, Result] = {name: lowering.network_input(builder, shape)}
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in _live(graph.node, output):
+        inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
+        builder.label = node.name or (node.output[0] if node.output else "")
+        values[node.output[0]] = _one(node, inputs, opset, builder)
+    if output not in values:
+        raise NetworkError(f"output {output!r} is produced by no node, or not as the first output of one")
+    result = values[output]
+    if not isinstance(result, Value):
+        raise NetworkError(f"output {output!r} does not depend on the input, so there is nothing to verify")
+    return fold_scales(builder.build(result.node))
+
+
+def _live(nodes: Sequence[NodeProto], output: str) -> list[NodeProto]:
+    """The nodes that the output is computed from, in order."""
+    needed, live = {output}, []
+    for node in reversed(nodes):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            live.append(node)
+    return live[::-1]
+
+
+def _lookup(node: NodeProto, name: str, values: dict[str, Result], stored: Mapping[str, TensorProto]) -> Result | None:
+    if not name:
+        return None  # an optional input that was left out
+    if name not in values:
+        if name not in stored:
+            raise NetworkError(
+                f"node {_title(node)!r} ({node.op_type}) reads tensor {name!r}, which nothing before it produces"
+            )
+        values[name] = _array(stored[name], name)
+    return values[name]
+
+
+def _title(node: NodeProto) -> str:
+    return str(node.name or (node.output[0] if node.output else "?"))
+
+
+def _array(tensor: TensorProto, name: str) -> Array:
+    """A stored tensor; floating-point numbers as float64, integers as int64."""
+    kind = tensor.data_type
+    try:
+        if kind in _FLOATS or kind == TensorProto.BFLOAT16:
+            array: Array = numpy_helper.to_array(tensor).astype(np.float64)
+        elif kind in _INTEGERS:
+            array = numpy_helper.to_array(tensor).astype(np.int64)
+        elif kind == TensorProto.BOOL:
+            array = numpy_helper.to_array(tensor)
+        else:
+            raise NetworkError(
+                f"tensor {name!r} has elements of type {kind}, which are neither numbers of a network nor integers"
+            )
+    except NetworkError:
+        raise
+    except Exception as error:  # a damaged file can break any assumption of the library
+        raise NetworkError(f"tensor {name!r} cannot be read: {sentence(error)}") from error
+    if array.dtype == np.float64 and not bool(np.isfinite(array).all()):
+        raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
+    return array
+
+
+def sentence(error: Exception) -> str:
+    """An error of a library as a part of one sentence."""
+    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One node of the file with its inputs resolved."""
+
+    operator: str
+    inputs: tuple[Result | None, ...]
+    attributes: Mapping[str, Any]
+    opset: int
+    builder: GraphBuilder
+
+    def given(self, i: int) -> bool:
+        """Whether an optional input is there."""
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def any(self, i: int) -> Result:
+        """Input i, constant or not."""
+        value = self.inputs[i] if i < len(self.inputs) else None
+        if value is None:
+            raise NetworkError(f"input {i} is missing")
+        return value
+
+    def value(self, i: int) -> Value:
+        """Input i, which has to depend on the network's input."""
+        x = self.any(i)
+        if not isinstance(x, Value):
+            raise UnsupportedOperator(f"input {i} is a constant, which is not supported")
+        return x
+
+    def constant(self, i: int) -> Array:
+        """Input i, which has to be a constant."""
+        x = self.any(i)
+        if isinstance(x, Value):
+            raise UnsupportedOperator(f"input {i} depends on the network's input; only a constant is supported there")
+        return x
+
+    def weight(self, i: int) -> NDArray[np.float64]:
+        """Input i as constant floating-point numbers."""
+        return np.asarray(self.constant(i), np.float64)
+
+    def integers(self, i: int, attribute: str) -> list[int] | None:
+        """Integers given as input i, or in older opsets as an attribute; None where they are left out."""
+        if attribute in self.attributes:
+            return [int(n) for n in self.attributes[attribute]]
+        return [int(n) for n in self.constant(i).reshape(-1)] if self.given(i) else None
+
+
+def _one(node: NodeProto, inputs: tuple[Result | None, ...], opset: int, builder: GraphBuilder) -> Result:
+    """The first output of a node; the others (masks, indices, statistics) count as not produced."""
+    where = f"node {_title(node)!r}"
+    known = "supported are " + ", ".join(SUPPORTED)
+    if node.domain not in ("", "ai.onnx") or node.op_type not in SUPPORTED:
+        operator = ".".join(filter(None, (node.domain, node.op_type)))
+        raise UnsupportedOperator(f"{where}: operator {operator} is not supported; {known}")
+    try:
+        call = Call(node.op_type, inputs, {a.name: _attribute(a) for a in node.attribute}, opset, builder)
+        result = _apply(call)
+    except UnsupportedOperator as error:
+        raise UnsupportedOperator(f"{where}: operator {node.op_type}: {error}; {known}") from error
+    except NetworkError as error:
+        raise NetworkError(f"{where} ({node.op_type}): {error}") from error
+    except Exception as error:  # a damaged file can break any assumption made here
+        raise NetworkError(f"{where} ({node.op_type}) cannot be read: {sentence(error)}") from error
+    if not isinstance(result, Value) and result.dtype.kind == "f" and not bool(np.isfinite(result).all()):
+        raise NetworkError(f"tensor {node.output[0]!r}, computed from constants, is not finite (NaN or infinity)")
+    return result
+
+
+def _apply(call: Call) -> Result:
+    if call.operator in CONSTANT and not any(isinstance(x, Value) for x in call.inputs):
+        with np.errstate(all="ignore"):  # what is not finite is refused by name
+            return np.asarray(CONSTANT[call.operator](call))
+    if call.operator in MOVE:
+        x, move = call.any(0), MOVE[call.operator]
+        if isinstance(x, Value):
+            return lowering.rearrange(call.builder, x, np.asarray(move(call, lowering.positions(x))))
+        return np.asarray(move(call, x))
+    if call.operator not in CONVERT:
+        raise UnsupportedOperator("it is supported for constants only")
+    return CONVERT[call.operator](call)
+
+
+def _attribute(attribute: AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return _array(value, attribute.name) if isinstance(value, TensorProto) else value
+
+
+# Operators that only move elements: applied to a constant, or to the positions of a value's elements.
+
+
+def _reshape(call: Call, x: Array) -> Array:
+    shape = call.integers(1, "shape")
+    if shape is None:
+        raise NetworkError("the new shape is missing")
+    if not call.attributes.get("allowzero", 0):
+        shape = [x.shape[axis] if n == 0 else n for axis, n in enumerate(shape)]
+    return x.reshape(shape)
+
+
+def _flatten(call: Call, x: Array) -> Array:
+    axis = call.attributes.get("axis", 1)
+    return x.reshape(int(np.prod(x.shape[: axis + x.ndim if axis < 0 else axis], dtype=np.int64)), -1)
+
+
+def _squeeze(call: Call, x: Array) -> Array:
+    axes = call.integers(1, "axes")
+    return np.squeeze(x, None if axes is None else tuple(axes))
+
+
+def _unsqueeze(call: Call, x: Array) -> Array:
+    axes = call.integers(1, "axes")
+    if axes is None:
+        raise NetworkError("the axes are missing")
+    return np.expand_dims(x, tuple(axes))
+
+
+def _slice(call: Call, x: Array) -> Array:
+    starts, ends, axes, steps = (call.integers(i, a) for i, a in enumerate(("starts", "ends", "axes", "steps"), 1))
+    if starts is None or ends is None:
+        raise NetworkError("the starts or ends are missing")
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    cut = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        cut[axis] = slice(start, end, step)
+    return x[tuple(cut)]
+
+
+def _gather(call: Call, x: Array) -> Array:
+    return np.take(x, call.constant(1).astype(np.int64), call.attributes.get("axis", 0))
+
+
+def _expand(call: Call, x: Array) -> Array:
+    shape = np.broadcast_shapes(x.shape, tuple(int(n) for n in call.constant(1)))
+    return np.broadcast_to(x, _small(shape))
+
+
+def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if np.prod([float(n) for n in shape]) > LARGEST_NODE:
+        raise NetworkError(f"a tensor of shape {shape} is too large; up to {LARGEST_NODE} elements are supported")
+    return shape
+
+
+def _dropout(call: Call, x: Array) -> Array:
+    if call.given(2) and bool(np.any(call.constant(2))):
+        raise UnsupportedOperator("it is set to training mode; export the network in inference mode")
+    return x
+
+
+# Operators on constants alone.
+
+
+def _cast(call: Call) -> Array:
+    x, kind = call.constant(0), call.attributes["to"]
+    if kind in _FLOATS:
+        return x.astype(_FLOATS[kind]).astype(np.float64)  # the file asks for this rounding
+    if kind in _INTEGERS:
+        return x.astype(np.int64)
+    if kind == TensorProto.BOOL:
+        return x.astype(np.bool_)
+    raise UnsupportedOperator(f"a cast to elements of type {kind} is not supported")
+
+
+def _constant(call: Call) -> Array:
+    for name in ("value", "value_float", "value_floats", "value_int", "value_ints"):
+        if name in call.attributes:
+            return np.asarray(call.attributes[name])
+    raise UnsupportedOperator("the constant holds neither a tensor nor numbers")
+
+
+def _constant_of_shape(call: Call) -> Array:
+    fill = np.asarray(call.attributes.get("value", np.zeros(1))).reshape(())
+    return np.full(_small(tuple(int(n) for n in call.constant(0))), fill)
+
+
+def _divide(call: Call) -> Array:
+    x, y = call.constant(0), call.constant(1)
+    if x.dtype.kind == "i" and y.dtype.kind == "i":
+        if not bool(y.all()):
+            raise NetworkError("it divides an integer by zero")
+        return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)))  # ONNX rounds towards zero
+    return np.asarray(x / y)
+
+
+def _matmul_constant(call: Call) -> Array:
+    return np.asarray(np.matmul(call.weight(0), call.weight(1)))
+
+
+# Operators on values.
+
+_PRODUCT = "a product of two computed values is not affine"
+
+
+def _value_and_constant(call: Call) -> tuple[Value, NDArray[np.float64]]:
+    x, y = call.any(0), call.any(1)
+    if isinstance(x, Value) and isinstance(y, Value):
+        raise UnsupportedOperator(_PRODUCT)
+    return (x, call.weight(1)) if isinstance(x, Value) else (call.value(1), call.weight(0))
+
+
+def _add(call: Call) -> Value:
+    x, y = call.any(0), call.any(1)
+    if isinstance(x, Value) and isinstance(y, Value):
+        return lowering.add(call.builder, x, y)
+    x, constant = _value_and_constant(call)
+    return lowering.affine(call.builder, x, 1.0, constant)
+
+
+def _sub(call: Call) -> Value:
+    x, y = call.any(0), call.any(1)
+    if isinstance(x, Value) and isinstance(y, Value):
+        return lowering.add(call.builder, x, lowering.affine(call.builder, y, -1.0))
+    if isinstance(x, Value):
+        return lowering.affine(call.builder, x, 1.0, -call.weight(1))
+    return lowering.affine(call.builder, call.value(1), -1.0, call.weight(0))
+
+
+def _mul(call: Call) -> Value:
+    x, constant = _value_and_constant(call)
+    return lowering.affine(call.builder, x, constant)
+
+
+def _div(call: Call) -> Value:
+    if isinstance(call.any(1), Value):
+        raise UnsupportedOperator("a division by a computed value is not affine")
+    divisor = call.weight(1)
+    if not bool(divisor.all()):
+        raise NetworkError("it divides by zero")
+    return lowering.affine(call.builder, call.value(0), 1.0 / divisor)
+
+
+def _matmul(call: Call) -> Value:
+    x, y = call.any(0), call.any(1)
+    if isinstance(x, Value) and isinstance(y, Value):
+        raise UnsupportedOperator(_PRODUCT)
+    if isinstance(x, Value):
+        return lowering.matmul(call.builder, x, call.weight(1))
+    return lowering.matmul_left(call.builder, call.weight(0), call.value(1))
+
+
+def _gemm(call: Call) -> Value:
+    """`alpha * A @ B + beta * C`, with one of A and B constant."""
+    a, b = (_turned(call, i, name) for i, name in enumerate(("transA", "transB")))
+    alpha, beta = (float(call.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    if isinstance(a, Value) and isinstance(b, Value):
+        raise UnsupportedOperator(_PRODUCT)
+    if isinstance(a, Value):
+        product = lowering.matmul(call.builder, a, alpha * np.asarray(b, np.float64))
+    elif isinstance(b, Value):
+        product = lowering.matmul_left(call.builder, alpha * np.asarray(a, np.float64), b)
+    else:
+        raise UnsupportedOperator("a product of constants alone is supported as MatMul only")
+    if not call.given(2) or beta == 0:
+        return product
+    c = call.any(2)
+    if isinstance(c, Value):
+        return lowering.add(call.builder, product, c if beta == 1 else lowering.affine(call.builder, c, beta))
+    return lowering.affine(call.builder, product, 1.0, beta * call.weight(2))
+
+
+def _turned(call: Call, i: int, attribute: str) -> Result:
+    x = call.any(i)
+    if len(x.shape) != 2:
+        raise NetworkError(f"input {i} is no matrix but of shape {x.shape}")
+    if not call.attributes.get(attribute, 0):
+        return x
+    return lowering.rearrange(call.builder, x, lowering.positions(x).T) if isinstance(x, Value) else x.T
+
+
+def _window(call: Call, x: Value, kernel: Sequence[int]) -> Window:
+    """The geometry that convolution and pooling share."""
+    given = call.attributes.get("kernel_shape")
+    if given is not None and list(given) != list(kernel):
+        raise NetworkError(f"kernel_shape {list(given)} contradicts the weight, which has {list(kernel)}")
+    if len(x.shape) != len(kernel) + 2:
+        raise NetworkError(f"a window over {len(kernel)} axes does not fit an input of shape {x.shape}")
+    stride = list(call.attributes.get("strides", [1] * len(kernel)))
+    dilation = list(call.attributes.get("dilations", [1] * len(kernel)))
+    pads = list(call.attributes.get("pads", [0] * 2 * len(kernel)))
+    auto = call.attributes.get("auto_pad", "NOTSET")
+    if auto == "VALID":
+        pads = [0] * 2 * len(kernel)
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        pads = _same(x.shape[2:], kernel, stride, dilation, upper=auto == "SAME_UPPER")
+    elif auto != "NOTSET":
+        raise UnsupportedOperator(f"auto_pad {auto!r} is not supported; NOTSET, VALID, SAME_UPPER and SAME_LOWER are")
+    return lowering.flat_window(kernel, stride, pads, dilation, bool(call.attributes.get("ceil_mode", 0)))
+
+
+def _same(
+    lengths: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], *, upper: bool
+) -> list[int]:
+    """Pads that give one output per stride; an odd one goes to the end (upper) or to the beginning."""
+    axes = zip(lengths, kernel, stride, dilation, strict=True)
+    total = [max(0, (-(-n // s) - 1) * s + d * (k - 1) + 1 - n) for n, k, s, d in axes]
+    begin = [t // 2 if upper else t - t // 2 for t in total]
+    return begin + [t - b for t, b in zip(total, begin, strict=True)]
+
+
+def _conv(call: Call) -> Value:
+    x, weight = call.value(0), call.weight(1)
+    bias = call.weight(2) if call.given(2) else None
+    window = _window(call, x, weight.shape[2:])
+    return lowering.conv(call.builder, x, weight, bias, window, call.attributes.get("group", 1))
+
+
+def _max_pool(call: Call) -> Value:
+    x = call.value(0)
+    return lowering.max_pool(call.builder, x, _window(call, x, call.attributes["kernel_shape"]))
+
+
+def _average_pool(call: Call) -> Value:
+    x = call.value(0)
+    window = _window(call, x, call.attributes["kernel_shape"])
+    return lowering.average_pool(call.builder, x, window, bool(call.attributes.get("count_include_pad", 0)))
+
+
+def _batch_norm(call: Call) -> Value:
+    if call.attributes.get("training_mode", 0) or not call.attributes.get("spatial", 1):
+        raise UnsupportedOperator("it normalises by the batch or by element; export the network in inference mode")
+    statistics = [call.weight(i) for i in range(1, 5)]
+    return lowering.batch_norm(call.builder, call.value(0), statistics, call.attributes.get("epsilon", 1e-5))
+
+
+def _all(call: Call) -> list[Result]:
+    return [call.any(i) for i in range(len(call.inputs))]
+
+
+def _reduce_mean(call: Call) -> Value:
+    x = call.value(0)
+    axes = call.integers(1, "axes")
+    if axes is None:
+        if call.attributes.get("noop_with_empty_axes", 0):
+            return x
+        axes = list(range(len(x.shape)))
+    return lowering.mean(call.builder, x, axes, bool(call.attributes.get("keepdims", 1)))
+
+
+def _cast_value(call: Call) -> Value:
+    if call.attributes["to"] not in (TensorProto.FLOAT, TensorProto.DOUBLE):
+        raise UnsupportedOperator("a computed value can be cast to float or double only")
+    return call.value(0)
+
+
+def _shape(call: Call) -> Array:
+    start, end = call.attributes.get("start", 0), call.attributes.get("end")
+    return np.array(call.any(0).shape[start:end], np.int64)
+
+
+MOVE: Mapping[str, Callable[[Call, Array], Any]] = {
+    "Dropout": _dropout,
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "Identity": lambda call, x: x,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "Transpose": lambda call, x: np.transpose(x, call.attributes.get("perm")),
+    "Unsqueeze": _unsqueeze,
+}
+
+CONSTANT: Mapping[str, Callable[[Call], Any]] = {
+    "Add": lambda call: call.constant(0) + call.constant(1),
+    "Cast": _cast,
+    "Concat": lambda call: np.concatenate([call.constant(i) for i in range(len(call.inputs))], call.attributes["axis"]),
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Div": _divide,
+    "MatMul": _matmul_constant,
+    "Mul": lambda call: call.constant(0) * call.constant(1),
+    "Neg": lambda call: -call.constant(0),
+    "Reciprocal": lambda call: 1.0 / call.constant(0),
+    "Sqrt": lambda call: np.sqrt(call.constant(0)),
+    "Sub": lambda call: call.constant(0) - call.constant(1),
+}
+
+CONVERT: Mapping[str, Callable[[Call], Result]] = {
+    "Add": _add,
+    "AveragePool": _average_pool,
+    "BatchNormalization": _batch_norm,
+    "Cast": _cast_value,
+    "Concat": lambda call: lowering.concatenate(call.builder, _all(call), call.attributes["axis"]),
+    "Conv": _conv,
+    "Div": _div,
+    "Gemm": _gemm,
+    "GlobalAveragePool": lambda call: lowering.global_average_pool(call.builder, call.value(0)),
+    "MatMul": _matmul,
+    "MaxPool": _max_pool,
+    "Mul": _mul,
+    "Neg": lambda call: lowering.affine(call.builder, call.value(0), -1.0),
+    "ReduceMean": _reduce_mean,
+    "Relu": lambda call: lowering.relu(call.builder, call.value(0)),
+    "Shape": _shape,
+    "Sub": _sub,
+}
+
+SUPPORTED = sorted({*MOVE, *CONSTANT, *CONVERT})

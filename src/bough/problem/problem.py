@@ -1,0 +1,38 @@
+"""A network, the question asked of it, and the runtime that has the last word on counterexamples."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bough.network.graph import Network
+from bough.problem.property import Clause, Property
+
+
+class Replays(Protocol):
+    """Runs the network as its owner would, not as bough read it."""
+
+    def run(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Flat output of one flat input point, computed in the network's own precision."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is verified: raises on construction unless property and network fit together."""
+
+    network: Network
+    property: Property
+    reference: Replays
+    network_name: str = "network"
+    property_name: str = "property"
+
+    def __post_init__(self) -> None:
+        self.property.check_fits(self.network.inputs, self.network.outputs)
+
+    @cached_property
+    def clauses(self) -> tuple[Clause, ...]:
+        """The clauses with rows scaled alike, which is what is bounded."""
+        return tuple(clause.scaled() for clause in self.property.clauses)

@@ -1,0 +1,111 @@
+"""The question: input boxes and the unsafe set in disjunctive form, as plain values.
+
+A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every row of
+`coefficients @ y <= offsets` holds at its output y. The set is closed: equality is unsafe, unless the row is strict.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bough.errors import PropertyError
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Lower and upper limit of every input, flat float64 [inputs]; both ends belong to it."""
+
+    lower: Tensor
+    upper: Tensor
+
+    def __post_init__(self) -> None:
+        if self.lower.shape != self.upper.shape or self.lower.ndim != 1:
+            raise PropertyError(f"a box needs two flat vectors of one length, not {tuple(self.lower.shape)} and {tuple(self.upper.shape)}")
+        bad = ~(torch.isfinite(self.lower) & torch.isfinite(self.upper))
+        if bool(bad.any()):
+            raise PropertyError(f"input X_{int(bad.nonzero()[0])} has no finite lower and upper bound; give it both")
+        inverted = self.lower > self.upper
+        if bool(inverted.any()):
+            i = int(inverted.nonzero()[0])
+            raise PropertyError(f"the box of input X_{i} is empty: lower bound {self.lower[i]:g} is above upper bound {self.upper[i]:g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Clause:
+    """One way to be unsafe: the point is in box number `box` and `coefficients @ y <= offsets` row by row (`<` where strict)."""
+
+    box: int
+    coefficients: Tensor  # [rows, outputs], float64
+    offsets: Tensor  # [rows], float64
+    strict: tuple[bool, ...]
+
+    def scaled(self) -> "Clause":
+        """Rows scaled to a norm in [1/2, 1) by powers of two, which is exact; a single row is left as it is."""
+        if len(self.offsets) == 1:
+            return self
+        norms = self.coefficients.norm(dim=1)
+        factors = torch.tensor([math.ldexp(1.0, -math.frexp(float(n))[1]) if n > 0 else 1.0 for n in norms], dtype=torch.float64)
+        return Clause(self.box, self.coefficients * factors[:, None], self.offsets * factors, self.strict)
+
+    def margins(self, y: Tensor) -> Tensor:
+        """Largest row value of `coefficients @ y - offsets` per output [batch, outputs]: at or below 0 is unsafe."""
+        return (y @ self.coefficients.T - self.offsets).max(dim=1).values
+
+    def holds(self, y: NDArray[np.float64]) -> bool:
+        """Whether one output is unsafe by this clause, strict rows strictly."""
+        values = self.coefficients.numpy() @ y - self.offsets.numpy()
+        return all(v < 0 if strict else v <= 0 for v, strict in zip(values, self.strict, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Property:
+    """The unsafe set: clauses over a few boxes."""
+
+    boxes: tuple[Box, ...]
+    clauses: tuple[Clause, ...]
+
+    def __post_init__(self) -> None:
+        if not self.clauses:
+            raise PropertyError("the property has no unsafe clause; nothing is to be verified")
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs the boxes speak of."""
+        return len(self.boxes[0].lower)
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs the clauses speak of."""
+        return self.clauses[0].coefficients.shape[1]
+
+    def check_fits(self, inputs: int, outputs: int) -> None:
+        """Raise unless the property speaks of a network with these sizes."""
+        if self.inputs != inputs:
+            raise PropertyError(f"the property has {self.inputs} inputs, the network {inputs}; they do not belong together")
+        if self.outputs != outputs:
+            raise PropertyError(f"the property speaks of {self.outputs} outputs, the network has {outputs}")
+
+
+def robustness_property(center: Tensor, eps: Tensor | float, label: int, targets: list[int], classes: int, clip: tuple[Tensor, Tensor] | None = None) -> Property:
+    """No point within `eps` (per input) of `center` has a target class's output reach the label's.
+
+    `clip` limits the box to the valid inputs.
+    """
+    if not 0 <= label < classes:
+        raise PropertyError(f"label {label} is not a class: the network has {classes} outputs, numbered from 0")
+    center = center.reshape(-1).to(torch.float64)
+    lower, upper = center - eps, center + eps
+    if clip is not None:
+        lower, upper = torch.maximum(lower, clip[0]), torch.minimum(upper, clip[1])
+    clauses = []
+    for target in targets:
+        if not 0 <= target < classes or target == label:
+            raise PropertyError(f"target {target} is no class other than the label {label}: the network has {classes} outputs, numbered from 0")
+        row = torch.zeros(1, classes, dtype=torch.float64)
+        row[0, label], row[0, target] = 1.0, -1.0
+        clauses.append(Clause(0, row, torch.zeros(1, dtype=torch.float64), (False,)))
+    return Property((Box(lower, upper),), tuple(clauses))

@@ -1,0 +1,155 @@
+"""The door to ONNX Runtime: in go the bytes of an ONNX file, out come the network's outputs as its author sees them.
+
+`compare` holds a `Network` against such a reference, so that a network that was read wrongly is refused, not verified.
+"""
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bough.errors import NetworkError
+from bough.network import walk
+from bough.network.graph import Network
+from bough.network.ops import Add, Conv, Linear, Scale
+from bough.problem.onnx import input_shape, parse_model, sentence
+
+_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
+_DEVIATIONS = 8  # standard deviations of rounding that pass as rounding
+_ROWS = 64  # outputs whose derivatives are held at a time
+
+Bound = NDArray[np.floating[Any]] | Tensor | None
+
+
+class Evaluator(Protocol):
+    """What a network is compared with: the original, evaluated at one point by someone else's code."""
+
+    name: str  # who evaluates, for messages
+    dtype: np.dtype[np.floating[Any]]  # of the original's inputs and arithmetic
+
+    def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Outputs, flat, at the flat point `x`."""
+        ...
+
+
+class Reference:
+    """The original ONNX file, evaluated by ONNX Runtime on one thread."""
+
+    name = "ONNX Runtime"
+
+    def __init__(self, model: bytes) -> None:
+        # Parsed here too, since a model with weights in other files would make ONNX Runtime open them.
+        self.input, self.shape = input_shape(parse_model(model))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            (self._output,) = (output.name for output in self._session.get_outputs())
+            (kind,) = (entry.type for entry in self._session.get_inputs())
+            self.dtype: np.dtype[np.floating[Any]] = np.dtype(_TYPES[kind])
+        except Exception as error:  # ONNX Runtime's own exceptions share no base
+            raise NetworkError(f"ONNX Runtime refuses the network: {sentence(error)}") from error
+
+    def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Outputs [outputs] at the point `x` [inputs], or [batch, outputs] at [batch, inputs], as the model's type."""
+        if x.ndim == 2:
+            return np.stack([self.run(point) for point in x])
+        try:
+            (y,) = self._session.run([self._output], {self.input: x.astype(self.dtype).reshape(self.shape)})
+        except Exception as error:  # as above
+            raise NetworkError(f"ONNX Runtime cannot evaluate the network: {sentence(error)}") from error
+        return np.asarray(y).reshape(-1)
+
+
+def compare(
+    network: Network,
+    reference: Evaluator,
+    points: int = 8,
+    seed: int = 0,
+    lower: Bound = None,
+    upper: Bound = None,
+) -> None:
+    """Raise unless network and reference agree, up to rounding, at random points: in the box where one is given."""
+    x = _points(network.inputs, points, seed, lower, upper).astype(reference.dtype)
+    ours, allowed = rounding_bound(network, torch.from_numpy(x.astype(np.float64)), reference.dtype)
+    for i, point in enumerate(x):
+        theirs = np.asarray(reference.run(point), np.float64)
+        if theirs.shape != (network.outputs,):
+            raise NetworkError(
+                f"the network was read wrongly: it has {network.outputs} outputs here and {theirs.size} in "
+                f"{reference.name}; please report this file"
+            )
+        excess = np.abs(ours[i].numpy() - theirs) - allowed[i].numpy()
+        worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
+        if not excess[worst] <= 0:
+            raise NetworkError(
+                f"the network was read wrongly: output {worst} at a random point is {float(ours[i, worst]):.9g} here "
+                f"and {theirs[worst]:.9g} in {reference.name}, while rounding explains {float(allowed[i, worst]):.2g} "
+                f"({len(network.nodes)} nodes were read); please report this file"
+            )
+
+
+def _points(inputs: int, count: int, seed: int, lower: Bound, upper: Bound) -> NDArray[np.float64]:
+    """Points in the box, or without one, in turn from [-1, 1], from [0, 1] and normally distributed."""
+    random = np.random.default_rng(seed)
+    if lower is not None and upper is not None:
+        low, high = (np.asarray(t, np.float64).reshape(-1) for t in (lower, upper))
+        return low + (high - low) * random.random((count, inputs))
+    size = (count, inputs)
+    drawn = (random.uniform(-1, 1, size), random.random(size), random.standard_normal(size))
+    return np.stack([drawn[i % 3][i] for i in range(count)])
+
+
+def rounding_bound(network: Network, x: Tensor, dtype: np.dtype[np.floating[Any]]) -> tuple[Tensor, Tensor]:
+    """Outputs [batch, outputs] in float64, and how far an evaluation in `dtype` can be expected to lie from them.
+
+    A sum of n products is off by about sqrt(n) u (|W| |x| + |b|), u the unit roundoff, since rounding errors are as
+    good as independent (Higham and Mary, 2019). Each such error reaches the outputs through the derivative of the
+    network at the point; there they add up in quadrature, and `_DEVIATIONS` times their size is allowed. The worst case
+    instead, n u and |W| |W| ... |W|, allows hundreds for a deep network with outputs around one, and notices nothing.
+    """
+    values = walk.forward(network, x.reshape(-1, *network.input_shape))
+    sources = {i: s for i in range(1, len(values)) if (s := _rounding(network, i, values, dtype)) is not None}
+    points, outputs = len(x), network.outputs
+    squares = torch.zeros(points, outputs, dtype=torch.float64)
+    for rows in torch.arange(outputs).split(_ROWS):
+        found = torch.zeros(points * len(rows), dtype=torch.float64)
+
+        def per_point(t: Tensor, count: int = len(rows)) -> Tensor:
+            return t.repeat_interleave(count, 0)  # functionals are ordered point after point
+
+        def relu(i: int, f: Tensor) -> Tensor:
+            return f * per_point(_passes(values[network.nodes[i].inputs[0]], dtype))
+
+        def visit(i: int, f: Tensor, found: Tensor = found) -> None:
+            if i in sources:
+                found += (f * per_point(sources[i])).square().reshape(len(f), -1).sum(1)
+
+        unit = torch.eye(outputs, dtype=torch.float64)[rows].repeat(points, 1).reshape(-1, *network.nodes[-1].shape)
+        walk.backward(network, len(values) - 1, unit, relu, visit)
+        squares[:, rows] = found.reshape(points, -1)
+    return values[-1].reshape(points, -1), _DEVIATIONS * squares.sqrt() + float(np.finfo(dtype).tiny)
+
+
+def _passes(z: Tensor, dtype: np.dtype[np.floating[Any]]) -> Tensor:
+    """Which ReLUs pass an error on: those that are on, or so near to zero that rounding may switch them on."""
+    largest = z.abs().reshape(len(z), -1).amax(1).reshape(-1, *(1,) * (z.ndim - 1))
+    return z >= -256 * float(np.finfo(dtype).eps) * largest
+
+
+def _rounding(network: Network, i: int, values: list[Tensor], dtype: np.dtype[np.floating[Any]]) -> Tensor | None:
+    """Expected rounding error of a node by itself; None where it only moves elements or cuts them off."""
+    node = network.nodes[i]
+    if not isinstance(node.op, Linear | Conv | Scale | Add):
+        return None
+    summed = node.op.weight[0].numel() if isinstance(node.op, Linear | Conv) else 1
+    # 16 more for what was folded into the weights. ONNX Runtime computes in float32 what is stored in float16.
+    unit = float(np.finfo(np.promote_types(dtype, np.float32)).eps) / 2 * math.sqrt(summed + 16)
+    stored = 2 * float(np.finfo(dtype).eps) if dtype == np.float16 else 0.0
+    sizes = walk.apply(network.magnitude.nodes[i], *(values[j].abs() for j in node.inputs))
+    return (unit + stored) * sizes

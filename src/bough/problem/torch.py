@@ -1,0 +1,317 @@
+"""Reading PyTorch modules: in goes an `nn.Module` and the shape of its input, out comes a `Network`.
+
+The module is exported to PyTorch's core operators. Those whose inputs are constants are carried out while reading, and
+those that only move elements are carried out on the positions of the elements; the others have a row in a table.
+"""
+
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx, nn
+
+from bough.errors import NetworkError, UnsupportedOperator
+from bough.network import lowering
+from bough.network.graph import Network
+from bough.network.lowering import Array, Value
+from bough.network.rewrite import GraphBuilder, fold_scales
+
+
+class ModuleReference:
+    """A PyTorch module, evaluated by PyTorch in evaluation mode; has the `run` of an ONNX file's reference."""
+
+    name = "PyTorch"
+
+    def __init__(self, module: nn.Module, input_shape: Sequence[int]) -> None:
+        self._module, self._shape = module, tuple(input_shape)
+        self._like = _example(module, input_shape)
+        self.dtype: np.dtype[np.floating[Any]] = np.dtype(str(self._like.dtype).removeprefix("torch."))
+
+    def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Outputs [outputs] at the point `x` [inputs], or [batch, outputs] at [batch, inputs], as the module's type."""
+        if x.ndim == 2:
+            return np.stack([self.run(point) for point in x])
+        try:
+            with _evaluating(self._module), torch.no_grad():
+                y = self._module(torch.from_numpy(np.array(x)).to(self._like).reshape(1, *self._shape))
+            return np.asarray(y.cpu().numpy()).reshape(-1)
+        except Exception as error:  # whatever the user's code raises
+            raise NetworkError(f"the module cannot be evaluated: {_sentence(error)}") from error
+
+
+def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
+    """The network that a module computes in evaluation mode at one input of the given shape, without a batch axis."""
+    try:
+        with _evaluating(module), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of PyTorch's exporter about itself
+            exported = torch.export.export(module, (_example(module, input_shape),), strict=False)
+            program = exported.run_decompositions()
+    except Exception as error:  # whatever the user's code or the exporter raises
+        raise NetworkError(f"PyTorch cannot export the module: {_sentence(error)}") from error
+    signature = program.graph_signature
+    if signature.buffers_to_mutate:
+        changed = ", ".join(sorted(signature.buffers_to_mutate.values()))
+        raise NetworkError(f"the module changes its own state ({changed}) when it is evaluated")
+    if len(signature.user_inputs) != 1 or len(signature.user_outputs) != 1:
+        counts = f"{len(signature.user_inputs)} inputs and {len(signature.user_outputs)} outputs"
+        raise NetworkError(f"the module has {counts}; exactly one of each is supported")
+    builder = GraphBuilder()
+    builder.label = "input"
+    values: dict[str, Any] = dict(_constants(program))
+    values[str(signature.user_inputs[0])] = lowering.network_input(builder, (1, *input_shape))
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.users:
+            builder.label = node.name
+            values[node.name] = _one(builder, node, values)
+    result = values[str(signature.user_outputs[0])]
+    if not isinstance(result, Value):
+        raise NetworkError("the module's output does not depend on its input, so there is nothing to verify")
+    return fold_scales(builder.build(result.node))
+
+
+def _example(module: nn.Module, input_shape: Sequence[int]) -> Tensor:
+    """An input of the module's own type, on its device."""
+    weight = next((p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()), torch.zeros(()))
+    return torch.zeros(1, *input_shape, dtype=weight.dtype, device=weight.device)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; afterwards each part is in the mode it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _sentence(error: Exception) -> str:
+    """The first line of a library's error, as a part of one sentence."""
+    lines = str(error).strip().splitlines()
+    return (lines[0][:200] if lines else type(error).__name__).rstrip(".")
+
+
+def _constants(program: "torch.export.ExportedProgram") -> Iterator[tuple[str, Tensor]]:
+    """Parameters, buffers and constants by the name of their placeholder, in float64."""
+    signature = program.graph_signature
+    tables = (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants)
+    for table in tables:
+        for placeholder, name in table.items():
+            tensor = program.state_dict.get(name, program.constants.get(name))
+            if not isinstance(tensor, Tensor):
+                raise NetworkError(f"the module's constant {name!r} is no tensor")
+            tensor = _exact(tensor)
+            if not bool(torch.isfinite(tensor).all()):
+                raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
+            yield placeholder, tensor
+
+
+def _exact(x: Any) -> Any:
+    """What an operator gave for constants: floating-point tensors in float64, on the host."""
+    if isinstance(x, tuple | list):
+        return tuple(_exact(part) for part in x)
+    if not isinstance(x, Tensor):
+        return x
+    x = x.detach().cpu()
+    return x.to(torch.float64) if x.is_floating_point() else x
+
+
+def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any:
+    """The value of one node of the exported graph."""
+    target: Any = node.target
+    name = "getitem" if target is operator.getitem else str(target).removeprefix("aten.").split(".")[0]
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: values.get(n.name))
+    where = f"node {node.name!r}: operator {name}"
+    try:
+        if not any(isinstance(values.get(n.name), Value | tuple) for n in node.all_input_nodes):
+            return _exact(target(*args, **kwargs))
+        if name in MOVE:
+            return _moved(builder, target, args, kwargs)
+        if name in CONVERT:
+            return CONVERT[name](builder, *args, **kwargs)
+    except UnsupportedOperator as error:
+        raise UnsupportedOperator(f"{where}: {error}; supported are {', '.join(SUPPORTED)}") from error
+    except NetworkError as error:
+        raise NetworkError(f"{where}: {error}") from error
+    except Exception as error:  # an argument in a form that no row of the table expects
+        raise NetworkError(f"{where} cannot be read: {_sentence(error)}") from error
+    raise UnsupportedOperator(f"{where} is not supported; supported are {', '.join(SUPPORTED)}")
+
+
+def _moved(builder: GraphBuilder, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    x = args[0]
+    index = target(torch.from_numpy(lowering.positions(x)), *args[1:], **kwargs)
+    if isinstance(index, tuple | list):
+        return tuple(lowering.rearrange(builder, x, part.numpy()) for part in index)
+    return lowering.rearrange(builder, x, index.numpy())
+
+
+def _array(x: Any) -> Array:
+    """A constant operand as float64."""
+    if isinstance(x, Value):
+        raise UnsupportedOperator("a product of two computed values is not affine")
+    return np.asarray(x.numpy() if isinstance(x, Tensor) else x, np.float64)
+
+
+def _add(builder: GraphBuilder, x: Any, y: Any, *, alpha: float = 1) -> Value:
+    """`x + alpha * y`."""
+    if isinstance(x, Value) and isinstance(y, Value):
+        return lowering.add(builder, x, y if alpha == 1 else lowering.affine(builder, y, alpha))
+    if isinstance(x, Value):
+        return lowering.affine(builder, x, 1.0, alpha * _array(y))
+    return lowering.affine(builder, y, alpha, _array(x))
+
+
+def _mul(builder: GraphBuilder, x: Any, y: Any) -> Value:
+    return lowering.affine(builder, x, _array(y)) if isinstance(x, Value) else lowering.affine(builder, y, _array(x))
+
+
+def _div(builder: GraphBuilder, x: Any, y: Any) -> Value:
+    if isinstance(y, Value):
+        raise UnsupportedOperator("a division by a computed value is not affine")
+    divisor = _array(y)
+    if not bool(divisor.all()):
+        raise NetworkError("it divides by zero")
+    return lowering.affine(builder, x, 1.0 / divisor)
+
+
+def _matmul(builder: GraphBuilder, x: Any, y: Any) -> Value:
+    if isinstance(x, Value):
+        return lowering.matmul(builder, x, _array(y))
+    return lowering.matmul_left(builder, _array(x), y)
+
+
+def _addmm(builder: GraphBuilder, c: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+    """`beta * c + alpha * x @ y`."""
+    product = _matmul(builder, x, y)
+    product = product if alpha == 1 else lowering.affine(builder, product, alpha)
+    return _add(builder, product, c, alpha=beta)
+
+
+def _linear(builder: GraphBuilder, x: Value, weight: Any, bias: Any = None) -> Value:
+    product = lowering.matmul(builder, x, _array(weight).T)
+    return product if bias is None else _add(builder, product, bias)
+
+
+def _convolution(
+    builder: GraphBuilder, x: Value, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], *rest: Any
+) -> Value:
+    dilation, transposed, _, groups = rest
+    if transposed:
+        raise UnsupportedOperator("a transposed convolution is not supported")
+    kernel = _array(weight)
+    window = lowering.flat_window(kernel.shape[2:], stride, (*padding, *padding), dilation)
+    return lowering.conv(builder, x, kernel, None if bias is None else _array(bias), window, groups)
+
+
+def _batch_norm(builder: GraphBuilder, x: Value, gamma: Any, beta: Any, mean: Any, variance: Any, *rest: Any) -> Value:
+    center = _array(mean)
+    scale = np.ones_like(center) if gamma is None else _array(gamma)
+    shift = np.zeros_like(center) if beta is None else _array(beta)
+    return lowering.batch_norm(builder, x, (scale, shift, center, _array(variance)), float(rest[-1]))
+
+
+def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
+    both = [sizes] if isinstance(sizes, int) else list(sizes)
+    return both[0], both[-1]
+
+
+def _max_pool(
+    builder: GraphBuilder,
+    x: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Value:
+    pads = _pair(padding) * 2
+    window = lowering.flat_window(_pair(kernel), _pair(stride or kernel), pads, _pair(dilation), ceil_mode)
+    return lowering.max_pool(builder, x, window)
+
+
+def _average_pool(
+    builder: GraphBuilder,
+    x: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    *rest: Any,
+) -> Value:
+    count_padding = bool(rest[0]) if rest else True
+    if rest[1:] and rest[1] is not None:
+        raise UnsupportedOperator("a divisor of its own (divisor_override) is not supported")
+    window = lowering.flat_window(_pair(kernel), _pair(stride or kernel), _pair(padding) * 2, (1, 1), ceil_mode)
+    return lowering.average_pool(builder, x, window, count_padding)
+
+
+def _mean(builder: GraphBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+    return lowering.mean(builder, x, list(axes) if axes else list(range(len(x.shape))), keep)
+
+
+def _clamp(builder: GraphBuilder, x: Value, low: float | None = None, high: float | None = None) -> Value:
+    if low != 0 or high is not None:
+        raise UnsupportedOperator("a clamp is supported from 0 upwards only, where it is a ReLU")
+    return lowering.relu(builder, x)
+
+
+def _cat(builder: GraphBuilder, parts: Sequence[Any], axis: int = 0) -> Value:
+    return lowering.concatenate(builder, [p if isinstance(p, Value) else _array(p) for p in parts], axis)
+
+
+def _item(_: GraphBuilder, x: Any, i: int) -> Any:
+    """A part of a result: batch normalisation and pooling give theirs first, then what training needs."""
+    if isinstance(x, tuple):
+        return x[i]
+    if i != 0:
+        raise UnsupportedOperator("only the values of batch normalisation and pooling are supported, no indices")
+    return x
+
+
+def _to_copy(_: GraphBuilder, x: Value, *, dtype: torch.dtype = torch.float32, **__: Any) -> Value:
+    if dtype not in (torch.float32, torch.float64):
+        raise UnsupportedOperator(f"a computed value can be cast to float or double only, not to {dtype}")
+    return x
+
+
+MOVE = frozenset(
+    {
+        *("_unsafe_view", "alias", "clone", "detach", "expand", "flatten", "flip", "index", "index_select", "permute"),
+        *("repeat", "reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose"),
+        *("unsqueeze", "view"),
+    }
+)
+
+CONVERT: Mapping[str, Callable[..., Any]] = {
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "_to_copy": _to_copy,
+    "add": _add,
+    "addmm": _addmm,
+    "avg_pool2d": _average_pool,
+    "cat": _cat,
+    "clamp": _clamp,
+    "clamp_min": _clamp,
+    "convolution": _convolution,
+    "div": _div,
+    "getitem": _item,
+    "linear": _linear,
+    "matmul": _matmul,
+    "max_pool2d_with_indices": _max_pool,
+    "mean": _mean,
+    "mm": _matmul,
+    "mul": _mul,
+    "mv": _matmul,
+    "neg": lambda builder, x: lowering.affine(builder, x, -1.0),
+    "relu": lowering.relu,
+    "sub": lambda builder, x, y, *, alpha=1: _add(builder, x, y, alpha=-alpha),
+}
+
+SUPPORTED = sorted({*MOVE, *CONVERT})

@@ -1,0 +1,154 @@
+"""The only door to HiGHS: a linear program in arrays enters, is edited in place and solved; values, duals and a basis leave.
+
+Nothing that leaves here is believed: callers turn multipliers into bounds of their own.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, final
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from bough.budget import Deadline
+from bough.errors import SolverFailure
+
+Array = NDArray[np.float64]
+SLICE_SECONDS = 0.5  # HiGHS returns to Python this often, so that Ctrl-C and deadlines are heard
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProgram:
+    """Minimise `cost . x` with column limits and row limits of `matrix @ x`.
+
+    `editable` lists the matrix places (rows, columns) that `Highs.set_entries` may change.
+    """
+
+    cost: Array
+    matrix: csr_matrix
+    column_lower: Array
+    column_upper: Array
+    row_lower: Array
+    row_upper: Array
+    editable: tuple[NDArray[np.int32], NDArray[np.int32]]
+
+
+class Status(Enum):
+    """How a solve ended."""
+
+    OPTIMAL = "optimal"
+    INFEASIBLE = "infeasible"
+    CUT_OFF = "cut off"  # the objective passed the cutoff, so the solver stopped
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What the solver says; `row_dual` holds a dual ray when the status is infeasible."""
+
+    status: Status
+    objective: float
+    columns: Array
+    row_dual: Array
+    basis: object  # hand it back as the start of a similar program
+    iterations: int
+
+
+@final
+class Highs:
+    """One model, kept in the solver and edited in place. Not thread-safe; not shared between searches."""
+
+    def __init__(self, program: LinearProgram) -> None:
+        self._solver: Any = highspy.Highs()
+        self._option("output_flag", value=False)
+        self._option("threads", value=1)
+        self._option("random_seed", value=0)
+        self._load(program)
+        self._column_lower, self._column_upper = program.column_lower.copy(), program.column_upper.copy()
+        self._row_lower, self._row_upper = program.row_lower.copy(), program.row_upper.copy()
+        self._editable = program.editable
+        self._entries = np.full(len(program.editable[0]), np.nan)
+
+    def _option(self, name: str, *, value: float | str | bool) -> None:
+        if self._solver.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+            raise SolverFailure(f"HiGHS {highspy.Highs().version()} refuses option {name}={value}")
+
+    def _load(self, program: LinearProgram) -> None:
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(program.cost), len(program.row_lower)
+        lp.col_cost_ = program.cost
+        lp.col_lower_, lp.col_upper_ = program.column_lower, program.column_upper
+        lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = program.matrix.indptr
+        lp.a_matrix_.index_ = program.matrix.indices
+        lp.a_matrix_.value_ = program.matrix.data
+        if self._solver.passModel(lp) == highspy.HighsStatus.kError:
+            raise SolverFailure("HiGHS refuses the linear program")
+
+    def set_columns(self, columns: NDArray[np.int32], lower: Array, upper: Array) -> None:
+        """Set limits of some columns; only those that change reach the solver."""
+        changed = (self._column_lower[columns] != lower) | (self._column_upper[columns] != upper)
+        if changed.any():
+            where, low, high = columns[changed], lower[changed], upper[changed]
+            self._column_lower[where], self._column_upper[where] = low, high
+            self._solver.changeColsBounds(len(where), where, low, high)
+
+    def set_rows(self, rows: NDArray[np.int32], lower: Array, upper: Array) -> None:
+        """Set limits of some rows; only those that change reach the solver."""
+        changed = (self._row_lower[rows] != lower) | (self._row_upper[rows] != upper)
+        if changed.any():
+            where, low, high = rows[changed], lower[changed], upper[changed]
+            self._row_lower[where], self._row_upper[where] = low, high
+            self._solver.changeRowsBounds(len(where), where, low, high)
+
+    def set_entries(self, values: Array) -> None:
+        """Set the editable matrix entries; only those that change reach the solver."""
+        changed = np.flatnonzero(self._entries != values)
+        rows, columns = self._editable
+        for k in changed:
+            self._solver.changeCoeff(int(rows[k]), int(columns[k]), float(values[k]))
+        self._entries[changed] = values[changed]
+
+    def solve(self, start: object | None, cutoff: float, deadline: Deadline) -> Solution:
+        """Solve from a basis; stop early once the objective is proved to pass `cutoff`.
+
+        Raises `OutOfTime` at the deadline and `SolverFailure` where HiGHS ends without a usable answer.
+        """
+        solver = self._solver
+        if start is not None:
+            solver.setBasis(start)
+        self._option("objective_bound", value=cutoff)
+        while True:
+            deadline.check()
+            # HiGHS counts its time over all calls, so the limit is that clock's reading plus a slice.
+            self._option("time_limit", value=solver.getRunTime() + min(SLICE_SECONDS, deadline.remaining()))
+            solver.run()
+            status = solver.getModelStatus()
+            if status != highspy.HighsModelStatus.kTimeLimit:
+                return self._solution(status)
+
+    def _solution(self, status: Any) -> Solution:
+        found = {
+            highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
+            highspy.HighsModelStatus.kInfeasible: Status.INFEASIBLE,
+            highspy.HighsModelStatus.kObjectiveBound: Status.CUT_OFF,
+        }.get(status)
+        if found is None:
+            raise SolverFailure(f"HiGHS ended with status {self._solver.modelStatusToString(status)}")
+        info, solution = self._solver.getInfo(), self._solver.getSolution()
+        columns, duals = np.array(solution.col_value), np.array(solution.row_dual)
+        if found is Status.INFEASIBLE:
+            _, exists, ray = self._solver.getDualRay()
+            if not exists:
+                raise SolverFailure("HiGHS says infeasible but has no ray that shows it")
+            duals = np.array(ray)
+        return Solution(
+            found,
+            float(info.objective_function_value),
+            columns,
+            duals,
+            self._solver.getBasis(),
+            int(info.simplex_iteration_count),
+        )
