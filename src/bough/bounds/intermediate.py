@@ -16,7 +16,9 @@ from bough.bounds.linear import Region, bound_elements
 from bough.bounds.relaxation import AbstractSlopes, AdaptiveSlopes, ParallelSlopes
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
+from bough.network import walk
 from bough.network.graph import Network
+from bough.network.ops import Relu
 from bough.problem.property import Box
 
 REBUILD_THRESHOLD = 1e-4  # facts 2.3: linear bounds are rebuilt when intervals improved some ReLU by more than this
@@ -35,8 +37,8 @@ class AbstractIntermediate(ABC):
         """Bounds of every ReLU over the whole box, as a region of one domain."""
 
     @abstractmethod
-    def after_split(self, network: Network, where: Region, layers: Tensor, deadline: Deadline) -> Bounds:
-        """Bounds after each domain of `where` split a ReLU in layer `layers` [domains], whose own bounds are already set."""
+    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+        """Bounds after each domain of `where` split the ReLU `neurons` [domains], whose own bounds are already set."""
 
 
 @final
@@ -54,23 +56,24 @@ class PaperBounds(AbstractIntermediate):
         where = _start(network, box)
         unknown = torch.full_like(where.bounds.lower, torch.inf)
         where = replace(where, bounds=Bounds(-unknown, unknown))
-        linear = _sweep(network, where, torch.zeros(1), ParallelSlopes(), deadline, only_ambiguous=False)
+        linear = _sweep(network, where, None, ParallelSlopes(), deadline, only_ambiguous=False)
         where = replace(where, bounds=self._with_intervals(network, replace(where, bounds=linear), deadline))
         return _settled(network, where)
 
-    def after_split(self, network: Network, where: Region, layers: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """Facts 2.4: linear bounds of the later layers, then intervals, and once more where that helped."""
-        linear = _sweep(network, where, layers + 1, ParallelSlopes(), deadline, only_ambiguous=False)
+        changed = _only(neurons, where.bounds)
+        linear = _sweep(network, where, changed, ParallelSlopes(), deadline, only_ambiguous=False)
         return self._with_intervals(network, replace(where, bounds=linear), deadline)
 
     @staticmethod
     def _with_intervals(network: Network, where: Region, deadline: Deadline) -> Bounds:
         linear = where.bounds
         both = enclose(network, where.lower, where.upper, linear).relu_inputs(network)
-        gain = torch.maximum(both.lower - linear.lower, linear.upper - both.upper) > REBUILD_THRESHOLD
-        improved = torch.stack([gain[:, s].any(dim=1) for s in network.slices.values()], dim=1)  # [domains, layers]
-        first = torch.where(improved.any(dim=1), improved.int().argmax(dim=1), len(network.relus))
-        return _sweep(network, replace(where, bounds=both), first + 1, ParallelSlopes(), deadline, only_ambiguous=False)
+        gain = torch.maximum(both.lower - linear.lower, linear.upper - both.upper)
+        helped = (gain > REBUILD_THRESHOLD).any(dim=1, keepdim=True)
+        changed = (gain > 0) & helped
+        return _sweep(network, replace(where, bounds=both), changed, ParallelSlopes(), deadline, only_ambiguous=False)
 
 
 @final
@@ -89,15 +92,15 @@ class TightBounds(AbstractIntermediate):
         """Each layer stands on the tightest bounds of the layers before it."""
         where = _start(network, box)
         for slopes in (AdaptiveSlopes(), ParallelSlopes()):
-            tight = _sweep(network, where, torch.zeros(1), slopes, deadline, only_ambiguous=True)
+            tight = _sweep(network, where, None, slopes, deadline, only_ambiguous=True)
             where = _settled(network, replace(where, bounds=tight))
         return where
 
-    def after_split(self, network: Network, where: Region, layers: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """CROWN again for later layers, or the parent's bounds as they are."""
         if not self.refresh:
             return where.bounds
-        return _sweep(network, where, layers + 1, AdaptiveSlopes(), deadline, only_ambiguous=True)
+        return _sweep(network, where, _only(neurons, where.bounds), AdaptiveSlopes(), deadline, only_ambiguous=True)
 
 
 def _start(network: Network, box: Box) -> Region:
@@ -116,26 +119,58 @@ def _magnitudes(enclosure: Enclosure) -> list[Tensor]:
     return [m[0] for m in enclosure.magnitude]
 
 
+def _only(neurons: Tensor, like: Bounds) -> Tensor:
+    """A mask [domains, neurons] of one ReLU per domain."""
+    return torch.zeros_like(like.lower, dtype=torch.bool).scatter(1, neurons[:, None], value=True)
+
+
 def _sweep(
-    network: Network, where: Region, first: Tensor, slopes: AbstractSlopes, deadline: Deadline, *, only_ambiguous: bool
+    network: Network,
+    where: Region,
+    changed: Tensor | None,
+    slopes: AbstractSlopes,
+    deadline: Deadline,
+    *,
+    only_ambiguous: bool,
 ) -> Bounds:
-    """Linear bounds layer by layer, intersected with what is known; domain d starts at its own layer `first[d]`."""
-    bounds = where.bounds
-    for layer, i in enumerate(network.relus):
-        active = (first <= layer).nonzero()[:, 0]
-        part, source = network.slices[i], network.nodes[i].inputs[0]
-        if not len(active):
+    """Linear bounds layer by layer, intersected with what is known.
+
+    `changed` [domains, neurons] marks ReLUs whose bounds are new; only ReLUs that depend on one of them are bounded
+    again, since nothing else can change. `None` bounds them all.
+    """
+    bounds, fresh = where.bounds, changed
+    reached: dict[int, Tensor] = {0: torch.zeros(where.lower.shape[0], *network.input_shape, dtype=torch.float64)}
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if not isinstance(node.op, Relu):
+            if fresh is not None:  # which elements depend on a ReLU with new bounds: weights' absolute values tell
+                reached[i] = (walk.apply(network.radius.nodes[i], *(reached[j] for j in node.inputs)) > 0).double()
             continue
-        known = Bounds(bounds.lower[active], bounds.upper[active])
-        wanted = known.ambiguous()[:, part].any(dim=0) if only_ambiguous else torch.ones(part.stop - part.start) > 0
-        elements = wanted.nonzero()[:, 0]
-        if not len(elements):
-            continue
-        here = Region(where.lower[active], where.upper[active], known, where.magnitude)
-        fresh = bound_elements(network, here, source, elements, slopes, deadline)
-        lower, upper = bounds.lower.clone(), bounds.upper.clone()
-        at = (active[:, None], part.start + elements[None])
-        lower[at] = torch.maximum(lower[at], fresh.lower)
-        upper[at] = torch.minimum(upper[at], fresh.upper)
-        bounds = Bounds(lower, upper)
+        part, source = network.slices[i], node.inputs[0]
+        wanted = bounds.ambiguous()[:, part] if only_ambiguous else torch.ones_like(bounds.lower[:, part]) > 0
+        if fresh is not None:
+            wanted = wanted & (reached[source].reshape(wanted.shape) > 0)
+        tighter = _bound_layer(network, replace(where, bounds=bounds), part, source, wanted, slopes, deadline)
+        if fresh is not None:
+            news = (tighter.lower != bounds.lower) | (tighter.upper != bounds.upper)
+            fresh = fresh | news
+            reached[i] = ((reached[source] > 0) | fresh[:, part].reshape(reached[source].shape)).double()
+        bounds = tighter
     return bounds
+
+
+def _bound_layer(
+    network: Network, where: Region, part: slice, source: int, wanted: Tensor, slopes: AbstractSlopes, deadline: Deadline
+) -> Bounds:
+    """One layer's bounds, renewed for the ReLUs that some domain wants."""
+    active, elements = wanted.any(dim=1).nonzero()[:, 0], wanted.any(dim=0).nonzero()[:, 0]
+    if not len(elements):
+        return where.bounds
+    here = Region(where.lower[active], where.upper[active], where.bounds[active], where.magnitude)
+    new = bound_elements(network, here, source, elements, slopes, deadline)
+    lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
+    at = (active[:, None], part.start + elements[None])
+    # A domain that did not want an element keeps what it had: a domain's bounds must not depend on its batch.
+    mine = wanted[active][:, elements]
+    lower[at] = torch.where(mine, torch.maximum(lower[at], new.lower), lower[at])
+    upper[at] = torch.where(mine, torch.minimum(upper[at], new.upper), upper[at])
+    return Bounds(lower, upper)

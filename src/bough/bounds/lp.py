@@ -93,11 +93,10 @@ class PlanetBounding(AbstractBounding):
         bounds = domains.bounds
         lower, upper = bounds.lower.clone(), bounds.upper.clone()
         boxes = torch.tensor([self._problem.clauses[int(c)].box for c in domains.clause])
-        layers = torch.tensor([self._network.layer_of(int(n)) for n in domains.last_split])
         for box in boxes.unique().tolist():
             rows = (boxes == box).nonzero()[:, 0]
             where = self._root_region(box, deadline).with_bounds(bounds[rows])
-            fresh = self._config.intermediate.after_split(self._network, where, layers[rows], deadline)
+            fresh = self._config.intermediate.after_split(self._network, where, domains.last_split[rows], deadline)
             lower[rows], upper[rows] = fresh.lower, fresh.upper
         return self._bound_each(replace(domains, bounds=Bounds(lower, upper)), cutoff, deadline)
 

@@ -103,7 +103,8 @@ class GraphBuilder:
     ) -> int:
         """Two-dimensional convolution of [channels, height, width]."""
         shape = self.shape(x)
-        if weight.ndim != 4 or len(shape) != 3 or shape[0] != weight.shape[1] * groups or weight.shape[0] % groups:
+        fits = weight.ndim == 4 and len(shape) == 3 and groups > 0
+        if not fits or shape[0] != weight.shape[1] * groups or weight.shape[0] % groups:
             kernel = f"a kernel of shape {tuple(weight.shape)} in {groups} group(s)"
             raise NetworkError(f"{kernel} does not fit an input of shape {shape}")
         window = Window((weight.shape[2], weight.shape[3]), stride, padding, dilation)

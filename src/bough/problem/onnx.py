@@ -32,12 +32,21 @@ Result = Value | Array
 def read_network(source: Path | bytes) -> Network:
     """The network in an ONNX file, or in the bytes of one."""
     if isinstance(source, bytes):
-        return _convert(parse_model(source))
+        return _read(source)
     data = read_bytes(source, NETWORK_LIMIT, NetworkError)
     try:
-        return _convert(parse_model(data))
+        return _read(data)
     except NetworkError as error:
         raise type(error)(f"{source}: {error}") from error
+
+
+def _read(data: bytes) -> Network:
+    try:
+        return _convert(parse_model(data))
+    except NetworkError:
+        raise
+    except Exception as error:  # damage outside any node, such as a name that is no text
+        raise NetworkError(f"the ONNX file is damaged: {sentence(error)}") from error
 
 
 def parse_model(data: bytes) -> ModelProto:
@@ -93,6 +102,15 @@ def input_shape(model: ModelProto) -> tuple[str, tuple[int, ...]]:
                 f"input {info.name!r} has length {length!r} on axis {axis}; only the batch axis may be left open"
             )
     return info.name, tuple(shape)
+
+
+def open_batch_axis(model: ModelProto) -> bool:
+    """Leave the batch axis open where the file gives it length zero, by which some exporters mean that; True if so."""
+    dims = [dim for info in _real_inputs(model.graph) for dim in info.type.tensor_type.shape.dim[:1]]
+    empty = [dim for dim in dims if dim.HasField("dim_value") and dim.dim_value < 1]
+    for dim in empty:
+        dim.dim_param = "batch"
+    return bool(empty)
 
 
 def _real_inputs(graph: GraphProto) -> list[ValueInfoProto]:

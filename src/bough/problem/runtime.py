@@ -16,7 +16,7 @@ from bough.errors import NetworkError
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Add, Conv, Linear, Scale
-from bough.problem.onnx import input_shape, parse_model, sentence
+from bough.problem.onnx import input_shape, open_batch_axis, parse_model, sentence
 
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
 _DEVIATIONS = 8  # standard deviations of rounding that pass as rounding
@@ -43,10 +43,13 @@ class Reference:
 
     def __init__(self, model: bytes) -> None:
         # Parsed here too, since a model with weights in other files would make ONNX Runtime open them.
-        self.input, self.shape = input_shape(parse_model(model))
+        parsed = parse_model(model)
+        self.input, self.shape = input_shape(parsed)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        if open_batch_axis(parsed):
+            model = parsed.SerializeToString()
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
             (self._output,) = (output.name for output in self._session.get_outputs())

@@ -196,6 +196,7 @@ _Variable = tuple[str, int]  # ("X", 3) is input number 3, ("Y", 0) output numbe
 _Exact = Fraction | int
 
 _NEGATED = {"<=": ">", ">=": "<", "<": ">=", ">": "<=", "=": "!=", "!=": "="}
+_MIRRORED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "=": "="}
 _SPLIT = {"=": ("and", "<=", ">="), "!=": ("or", "<", ">")}
 _FLIPPED = {"and": "or", "or": "and"}
 
@@ -442,9 +443,13 @@ class _Reader:
     def _compare(self, at: int) -> tuple[_Comparison, int]:
         """The comparison that begins at a token; variable against number, nearly all of a file, needs no arithmetic."""
         _, operator, left, right, end = self._tokens[at : at + 5]
-        variable = self._names.get(left)
-        if end == ")" and variable is not None and right not in self._names:
-            return _Comparison(variable[0], operator, ((variable[1], 1),), self._number(right, at + 3), at), at + 5
+        if end == ")" and (left in self._names) != (right in self._names) and left not in "()" and right not in "()":
+            if left in self._names:
+                (about, index), number = self._names[left], self._number(right, at + 3)
+            else:
+                (about, index), number = self._names[right], self._number(left, at + 2)
+                operator = _MIRRORED[operator]
+            return _Comparison(about, operator, ((index, 1),), number, at), at + 5
         expression, end_at = self._expression(at)
         if expression.arities[0] != 2:
             raise self._places.error(at, f"{operator} compares two expressions, found {expression.arities[0]}")
@@ -828,7 +833,7 @@ _GATES_2 = {"And": "and", "Or": "or"}
 _INEQUALITIES_2 = {"LessEqual": "<=", "GreaterEqual": ">=", "LessThan": "<", "GreaterThan": ">"}
 _OPERATORS_2 = {**_INEQUALITIES_2, "Equal": "=", "NotEqual": "!="}
 _ARITHMETIC_2 = {"Plus": "+", "Minus": "-", "Negate": "-", "Multiply": "*"}
-_SORTS_2 = ("Real", "F16", "BF16", "F32", "F64")
+_SORTS_2 = ("real", "Real", "float16", "bfloat16", "float32", "float64")
 
 
 @final
@@ -897,7 +902,8 @@ def _shapes_2(query: Any, source: str) -> dict[str, list[int]]:
         if len(tensors) != 1:
             names = ", ".join(tensor.name for tensor in tensors)
             raise PropertyError(f"{source} declares {len(tensors)} {noun} tensors ({names}); only one is supported")
-        name, sort = tensors[0].name, tensors[0].dtype.name
+        # As written: the package knows `real`, but takes `Real`, which files also have, for an unknown type.
+        name, sort = str(tensors[0]).split()[1:3]
         if sort not in _SORTS_2:
             raise PropertyError(f"{source}: {noun} {name} has elements of type {sort}; only real ones are supported")
     return {"X": list(network.inputs[0].shape), "Y": list(network.outputs[0].shape)}

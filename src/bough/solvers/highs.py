@@ -17,6 +17,7 @@ from bough.errors import SolverFailure
 
 Array = NDArray[np.float64]
 SLICE_SECONDS = 0.5  # HiGHS returns to Python this often, so that Ctrl-C and deadlines are heard
+LARGE = 20_000  # matrix entries from which a cold solve is faster by interior point (with crossover to a basis) than by simplex
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,7 @@ class Highs:
         self._option("output_flag", value=False)
         self._option("threads", value=1)
         self._option("random_seed", value=0)
+        self._large = program.matrix.nnz > LARGE
         self._load(program)
         self._column_lower, self._column_upper = program.column_lower.copy(), program.column_upper.copy()
         self._row_lower, self._row_upper = program.row_lower.copy(), program.row_upper.copy()
@@ -116,16 +118,20 @@ class Highs:
 
         Raises `OutOfTime` at the deadline and `SolverFailure` where HiGHS ends without a usable answer.
         """
-        solver = self._solver
-        if start is not None:
-            solver.setBasis(start)
-        self._option("objective_bound", value=cutoff)
+        self._option("objective_bound", value=min(cutoff, highspy.kHighsInf))
+        if start is None:
+            self._solver.clearSolver()
+        else:
+            self._solver.setBasis(start)
+        self._option("solver", value="ipm" if start is None and self._large else "simplex")
         while True:
             deadline.check()
-            # HiGHS counts its time over all calls, so the limit is that clock's reading plus a slice.
-            self._option("time_limit", value=solver.getRunTime() + min(SLICE_SECONDS, deadline.remaining()))
-            solver.run()
-            status = solver.getModelStatus()
+            # HiGHS counts its time over all calls, so the limit is that clock's reading plus a slice. A simplex solve goes
+            # on from where a slice left it; a cold solve (presolve, interior point) would not, and gets all the time there is.
+            limit = deadline.remaining() if start is None else min(SLICE_SECONDS, deadline.remaining())
+            self._option("time_limit", value=self._solver.getRunTime() + min(limit, 1e9))
+            self._solver.run()
+            status = self._solver.getModelStatus()
             if status != highspy.HighsModelStatus.kTimeLimit:
                 return self._solution(status)
 

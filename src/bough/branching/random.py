@@ -1,0 +1,31 @@
+"""Branching at random among the ambiguous ReLUs: the reference that every rule must beat."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from bough.branching.base import AbstractBrancher, Decision
+from bough.domain.batch import DomainBatch
+from bough.problem.problem import Problem
+
+
+@final
+@dataclass(frozen=True)
+class RandomChoice(AbstractBrancher):
+    """Uniform over the ambiguous ReLUs of a domain; the same seed gives the same tree."""
+
+    seed: int = 0
+
+    def prepare(self, problem: Problem) -> torch.Tensor:
+        """The state of a fresh generator."""
+        del problem
+        return torch.Generator().manual_seed(self.seed).get_state()
+
+    def decide(self, memory: object, domains: DomainBatch) -> Decision:
+        """Draw one ReLU per domain."""
+        assert isinstance(memory, torch.Tensor)
+        generator = torch.Generator()
+        generator.set_state(memory)
+        neurons = torch.multinomial(domains.bounds.ambiguous().double(), 1, generator=generator)[:, 0]
+        return Decision(neurons, generator.get_state())

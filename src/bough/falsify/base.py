@@ -1,0 +1,30 @@
+"""What a falsifier is: it proposes points, never verdicts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from bough.budget import Deadline
+from bough.problem.problem import Problem
+
+
+class AbstractFalsifier(ABC):
+    """Proposes points worth trying."""
+
+    @abstractmethod
+    def candidates(self, problem: Problem, deadline: Deadline) -> Iterator[tuple[int, Tensor]]:
+        """Box numbers and points [n, inputs] of that box, the most promising of each kind as soon as it is known."""
+
+
+@final
+@dataclass(frozen=True)
+class NoAttack(AbstractFalsifier):
+    """Proposes nothing: what is found is found by the search."""
+
+    def candidates(self, problem: Problem, deadline: Deadline) -> Iterator[tuple[int, Tensor]]:
+        """No points."""
+        del problem, deadline
+        return iter(())

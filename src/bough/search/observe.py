@@ -1,0 +1,15 @@
+"""Observers see each state of a search and change nothing: progress lines, traces, labels."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bough.search.loop import SearchState
+
+
+class AbstractObserver(ABC):
+    """Sees every state the search goes through."""
+
+    @abstractmethod
+    def seen(self, state: "SearchState", seconds: float) -> None:
+        """A step has ended, so many seconds after the search began."""

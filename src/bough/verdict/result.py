@@ -1,0 +1,43 @@
+"""The answer: a verdict that explains itself, and the figures that go with it."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from bough.verdict.counterexample import Counterexample
+
+
+class Verdict(Enum):
+    """What is known of the property."""
+
+    VERIFIED = "verified"
+    FALSIFIED = "falsified"
+    TIMEOUT = "timeout"
+    UNKNOWN = "unknown"
+
+    @property
+    def exit_status(self) -> int:
+        """The process's exit status."""
+        return {"verified": 0, "falsified": 1}.get(self.value, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The outcome of a search. `lower_bound` holds for every point of the box: the property's margin is at least that.
+
+    *branches* counts as in the paper, 2 per split; *bounds* counts every bound computed.
+    """
+
+    verdict: Verdict
+    reason: str
+    counterexample: Counterexample | None
+    lower_bound: float
+    upper_bound: float
+    root_lower_bound: float
+    branches: int
+    bounds: int
+    depth: int
+    open_domains: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.verdict.value}: {self.reason}"
