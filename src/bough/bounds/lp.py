@@ -6,13 +6,12 @@ when its Farkas ray, evaluated the same way with a zero objective, is positive.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bough.bounds import planet
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.linear import Region, bound_clause, by_multipliers, by_slopes
@@ -22,7 +21,11 @@ from bough.errors import SolverFailure
 from bough.network.graph import Network
 from bough.problem.problem import Problem
 from bough.problem.property import Clause
-from bough.solvers.highs import Highs, Solution, Status
+from bough.solvers.program import Solution, Status
+
+if TYPE_CHECKING:
+    from bough.bounds.planet import Layout
+    from bough.solvers.highs import Highs
 
 
 @final
@@ -40,11 +43,10 @@ class PlanetLP(AbstractBounder):
 
 @dataclass(frozen=True, eq=False)
 class _BoxModel:
-    """What belongs to one input box: root bounds, and the solver's model."""
+    """The solver's model of one input box."""
 
-    root: Region
-    layout: planet.Layout
-    solver: Highs
+    layout: "Layout"
+    solver: "Highs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,7 @@ class PlanetBounding(AbstractBounding):
     def __init__(self, problem: Problem, config: PlanetLP) -> None:
         self._problem = problem
         self._config = config
+        self._regions: dict[int, Region] = {}
         self._models: dict[int, _BoxModel] = {}
         self.solver_failures = 0
 
@@ -101,12 +104,22 @@ class PlanetBounding(AbstractBounding):
         return self._bound_each(replace(domains, bounds=Bounds(lower, upper)), cutoff, deadline)
 
     def _root_region(self, box: int, deadline: Deadline) -> Region:
+        if box not in self._regions:
+            asked = self._problem.property.boxes[box]
+            self._regions[box] = self._config.intermediate.at_root(self._network, asked, deadline)
+        return self._regions[box]
+
+    def _model(self, box: int, deadline: Deadline) -> _BoxModel:
         if box not in self._models:
-            region = self._config.intermediate.at_root(self._network, self._problem.property.boxes[box], deadline)
+            # Loaded here, since many problems are decided before any LP is.
+            from bough.bounds.planet import build
+            from bough.solvers.highs import Highs
+
             rows = max(len(c.offsets) for c in self._problem.clauses)
-            program, layout = planet.build(self._network, self._problem.property.boxes[box], region.bounds, rows)
-            self._models[box] = _BoxModel(region, layout, Highs(program))
-        return self._models[box].root
+            root = self._root_region(box, deadline)
+            program, layout = build(self._network, self._problem.property.boxes[box], root.bounds, rows)
+            self._models[box] = _BoxModel(layout, Highs(program))
+        return self._models[box]
 
     def _bound_each(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         outcomes = [self._bound_one(domains[torch.tensor([d])], cutoff, deadline) for d in range(len(domains))]
@@ -149,8 +162,10 @@ class PlanetBounding(AbstractBounding):
         return float(values[best]), best
 
     def _solve(self, domain: DomainBatch, clause: Clause, cutoff: float, deadline: Deadline) -> Solution:
-        model = self._models[clause.box]
-        new = planet.limits(model.layout, domain.bounds.lower[0], domain.bounds.upper[0], clause)
+        from bough.bounds.planet import limits
+
+        model = self._model(clause.box, deadline)
+        new = limits(model.layout, domain.bounds.lower[0], domain.bounds.upper[0], clause)
         model.solver.set_columns(new.columns, new.column_lower, new.column_upper)
         model.solver.set_rows(new.rows, new.row_lower, new.row_upper)
         model.solver.set_entries(new.entries)

@@ -20,7 +20,7 @@ from bough.domain.batch import Bounds
 from bough.network.graph import Network, Node
 from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
 from bough.problem.property import Box, Clause
-from bough.solvers.highs import Array, LinearProgram
+from bough.solvers.program import Array, LinearProgram
 
 Index = NDArray[np.int32]
 SUBSTITUTE = 3  # a passing ReLU with at most this many columns is substituted instead of given a column of its own

@@ -106,14 +106,24 @@ def matmul_left(builder: GraphBuilder, weight: NDArray[np.float64], x: Value) ->
     return rearrange(builder, turned, positions(turned).swapaxes(-1, -2))
 
 
-def mean(builder: GraphBuilder, x: Value, axes: Sequence[int], keep: bool) -> Value:
-    """Mean over some axes, which are kept with length one or dropped."""
+def total(builder: GraphBuilder, x: Value, axes: Sequence[int], keep: bool, average: bool = False) -> Value:
+    """Sum or mean over some axes, which are kept with length one or dropped."""
     over = sorted({axis % len(x.shape) for axis in axes})
     rest = [axis for axis in range(len(x.shape)) if axis not in over]
     moved = positions(x).transpose(*rest, *over).reshape(*(x.shape[axis] for axis in rest), -1)
-    averaged = matmul(builder, rearrange(builder, x, moved), np.full(moved.shape[-1], 1.0 / moved.shape[-1]))
+    weight = np.full(moved.shape[-1], 1.0 / moved.shape[-1] if average else 1.0)
+    summed = matmul(builder, rearrange(builder, x, moved), weight)
     kept = tuple(1 if axis in over else n for axis, n in enumerate(x.shape))
-    return Value(averaged.node, kept if keep else averaged.shape)
+    return Value(summed.node, kept if keep else summed.shape)
+
+
+def pad(builder: GraphBuilder, x: Value, widths: Sequence[tuple[int, int]], fill: float) -> Value:
+    """`x` with a constant around it; widths are (before, after) for each axis."""
+    shape = tuple(n + before + after for n, (before, after) in zip(x.shape, widths, strict=True))
+    if np.prod([float(n) for n in shape]) > LARGEST_NODE:
+        raise NetworkError(f"a tensor of shape {shape} is too large; up to {LARGEST_NODE} elements are supported")
+    inside = np.pad(np.ones(x.shape), widths)
+    return affine(builder, rearrange(builder, x, np.pad(positions(x), widths)), inside, fill * (1 - inside))
 
 
 def concatenate(builder: GraphBuilder, parts: Sequence[Value | Array], axis: int) -> Value:

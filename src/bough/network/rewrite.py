@@ -43,6 +43,7 @@ class Window:
         count = (-(-span // stride) if self.ceil_mode else span // stride) + 1
         if self.ceil_mode and (count - 1) * stride >= length + before:
             count -= 1  # a window that starts beyond the input holds nothing
+        _limit(count * kernel)
         return torch.arange(count)[:, None] * stride - before + dilation * torch.arange(kernel)
 
 
@@ -161,9 +162,11 @@ class GraphBuilder:
         """Largest element of every window of [channels, height, width]; padding never wins."""
         channels, height, width = self._image(x)
         rows, columns = (_inside(window.positions(axis, length), length) for axis, length in enumerate((height, width)))
+        _limit(rows.numel() * columns.numel())
         # [rows of the kernel, columns of the kernel, windows down, windows across]
         plane = rows.T[:, None, :, None] * width + columns.T[None, :, None, :]
         plane = plane.reshape(-1, 1, len(rows), len(columns))
+        _limit(plane.numel() * channels)
         return self._tournament(x, plane + torch.arange(channels)[:, None, None] * (height * width))
 
     def _tournament(self, x: int, index: Tensor) -> int:
@@ -199,6 +202,7 @@ class GraphBuilder:
         if not bool(count.all()):
             raise NetworkError("a pooling window lies wholly in the padding, where there is nothing to average")
         top, left, bottom, right = padding
+        _limit(channels * window.kernel[0] * window.kernel[1])
         same = bool((count == count[0, 0]).all())
         kernel = torch.ones(channels, 1, *window.kernel, dtype=torch.float64) / (count[0, 0] if same else 1.0)
         sums = self.conv(x, kernel, None, window.stride, (top, left, bottom, right), window.dilation, channels)
@@ -227,6 +231,11 @@ class GraphBuilder:
         if len(shape) != 3:
             raise NetworkError(f"pooling needs an input of shape [channels, height, width], not {shape}")
         return shape[0], shape[1], shape[2]
+
+
+def _limit(elements: int) -> None:
+    if elements > LARGEST_NODE:
+        raise NetworkError(f"a window over {elements} elements in all is too large; up to {LARGEST_NODE} are supported")
 
 
 def _float64(t: Tensor) -> Tensor:

@@ -262,7 +262,7 @@ def _one(node: NodeProto, inputs: tuple[Result | None, ...], opset: int, builder
     known = "supported are " + ", ".join(SUPPORTED)
     if node.domain not in ("", "ai.onnx") or node.op_type not in SUPPORTED:
         operator = ".".join(filter(None, (node.domain, node.op_type)))
-        raise UnsupportedOperator(f"{where}: operator {operator} is not supported; {known}")
+        raise UnsupportedOperator(f"{where}: operator {operator!r} is not supported; {known}")
     try:
         call = Call(node.op_type, inputs, {a.name: _attribute(a) for a in node.attribute}, opset, builder)
         result = _apply(call)
@@ -539,14 +539,25 @@ def _all(call: Call) -> list[Result]:
     return [call.any(i) for i in range(len(call.inputs))]
 
 
-def _reduce_mean(call: Call) -> Value:
+def _reduce(call: Call, average: bool) -> Value:
     x = call.value(0)
     axes = call.integers(1, "axes")
-    if axes is None:
-        if call.attributes.get("noop_with_empty_axes", 0):
-            return x
-        axes = list(range(len(x.shape)))
-    return lowering.mean(call.builder, x, axes, bool(call.attributes.get("keepdims", 1)))
+    if not axes and call.attributes.get("noop_with_empty_axes", 0):
+        return x
+    keep = bool(call.attributes.get("keepdims", 1))
+    return lowering.total(call.builder, x, axes or list(range(len(x.shape))), keep, average)
+
+
+def _pad(call: Call) -> Value:
+    x, pads = call.value(0), call.integers(1, "pads")
+    if call.attributes.get("mode", "constant") != "constant" or pads is None:
+        raise UnsupportedOperator("only padding by a constant is supported")
+    fill = float(call.weight(2).reshape(())) if call.given(2) else float(call.attributes.get("value", 0.0))
+    axes = call.integers(3, "axes") or list(range(len(x.shape)))
+    widths = [(0, 0)] * len(x.shape)
+    for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        widths[axis] = (before, after)
+    return lowering.pad(call.builder, x, widths, fill)
 
 
 def _cast_value(call: Call) -> Value:
@@ -602,7 +613,9 @@ CONVERT: Mapping[str, Callable[[Call], Result]] = {
     "MaxPool": _max_pool,
     "Mul": _mul,
     "Neg": lambda call: lowering.affine(call.builder, call.value(0), -1.0),
-    "ReduceMean": _reduce_mean,
+    "Pad": _pad,
+    "ReduceMean": lambda call: _reduce(call, average=True),
+    "ReduceSum": lambda call: _reduce(call, average=False),
     "Relu": lambda call: lowering.relu(call.builder, call.value(0)),
     "Shape": _shape,
     "Sub": _sub,

@@ -5,6 +5,7 @@ A property holds when no point is unsafe. Unsafe means: for some clause, the poi
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,7 +91,14 @@ class Property:
             raise PropertyError(f"the property speaks of {self.outputs} outputs, the network has {outputs}")
 
 
-def robustness_property(center: Tensor, eps: Tensor | float, label: int, targets: list[int], classes: int, clip: tuple[Tensor, Tensor] | None = None) -> Property:
+def robustness_property(
+    center: Tensor,
+    eps: Tensor | float,
+    label: int,
+    targets: list[int],
+    classes: int,
+    clip: tuple[Tensor, Tensor] | None = None,
+) -> Property:
     """No point within `eps` (per input) of `center` has a target class's output reach the label's.
 
     `clip` limits the box to the valid inputs.
@@ -109,3 +117,46 @@ def robustness_property(center: Tensor, eps: Tensor | float, label: int, targets
         row[0, label], row[0, target] = 1.0, -1.0
         clauses.append(Clause(0, row, torch.zeros(1, dtype=torch.float64), (False,)))
     return Property((Box(lower, upper),), tuple(clauses))
+
+
+def image_property(
+    pixels: Tensor,
+    label: int,
+    eps: float,
+    classes: int,
+    *,
+    target: int | None = None,
+    mean: float | Sequence[float] = 0.0,
+    std: float | Sequence[float] = 1.0,
+    clip: tuple[float, float] | None = (0.0, 1.0),
+) -> Property:
+    """Robustness of an image given in pixel values, in the normalised inputs `(pixel - mean) / std` that the network sees.
+
+    `mean` and `std` are one number or one per channel (the first axis); `clip` is the range of valid pixels.
+    """
+    if not (math.isfinite(eps) and eps >= 0):
+        raise PropertyError(f"eps is {eps}; give a finite radius, 0 or more")
+    centre, spread = (_per_channel(v, pixels, name) for v, name in ((mean, "mean"), (std, "std")))
+    if not bool((spread > 0).all()):
+        raise PropertyError(f"std is {std}; every channel needs a number above 0")
+    limits = None
+    if clip is not None:
+        if bool((pixels < clip[0]).any()) or bool((pixels > clip[1]).any()):
+            raise PropertyError(
+                f"the image has values from {pixels.min():g} to {pixels.max():g}, outside the valid pixels "
+                f"{clip[0]:g} to {clip[1]:g}; scale it, or change the valid range"
+            )
+        low, high = (((c - centre) / spread).reshape(-1) for c in clip)
+        limits = (low, high)
+    targets = [k for k in range(classes) if k != label] if target is None else [target]
+    return robustness_property((pixels - centre) / spread, (eps / spread).reshape(-1), label, targets, classes, limits)
+
+
+def _per_channel(value: float | Sequence[float], pixels: Tensor, name: str) -> Tensor:
+    """One number for every pixel, from one number or one per channel."""
+    numbers = torch.as_tensor(value, dtype=torch.float64).reshape(-1)
+    channels = pixels.shape[0] if pixels.ndim > 1 else 1
+    if len(numbers) not in (1, channels):
+        raise PropertyError(f"{name} has {len(numbers)} numbers for an image of {channels} channels; give 1 or {channels}")
+    shape = (-1,) + (1,) * (pixels.ndim - 1)
+    return numbers.reshape(shape).expand(pixels.shape) if pixels.ndim else numbers[0]

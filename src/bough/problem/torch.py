@@ -254,7 +254,17 @@ def _average_pool(
 
 
 def _mean(builder: GraphBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
-    return lowering.mean(builder, x, list(axes) if axes else list(range(len(x.shape))), keep)
+    return lowering.total(builder, x, list(axes) if axes else list(range(len(x.shape))), keep, average=True)
+
+
+def _sum(builder: GraphBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+    return lowering.total(builder, x, list(axes) if axes else list(range(len(x.shape))), keep)
+
+
+def _pad(builder: GraphBuilder, x: Value, pads: Sequence[int], fill: float = 0.0) -> Value:
+    """Pads are (before, after) of the last axis, then of the one before it, and so on."""
+    widths = list(zip(pads[::2], pads[1::2], strict=True))
+    return lowering.pad(builder, x, [(0, 0)] * (len(x.shape) - len(widths)) + widths[::-1], fill)
 
 
 def _clamp(builder: GraphBuilder, x: Value, low: float | None = None, high: float | None = None) -> Value:
@@ -299,6 +309,7 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "cat": _cat,
     "clamp": _clamp,
     "clamp_min": _clamp,
+    "constant_pad_nd": _pad,
     "convolution": _convolution,
     "div": _div,
     "getitem": _item,
@@ -312,6 +323,7 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "neg": lambda builder, x: lowering.affine(builder, x, -1.0),
     "relu": lowering.relu,
     "sub": lambda builder, x, y, *, alpha=1: _add(builder, x, y, alpha=-alpha),
+    "sum": _sum,
 }
 
 SUPPORTED = sorted({*MOVE, *CONVERT})

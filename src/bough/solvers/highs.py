@@ -3,57 +3,18 @@
 Nothing that leaves here is believed: callers turn multipliers into bounds of their own.
 """
 
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, final
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from bough.budget import Deadline
 from bough.errors import SolverFailure
+from bough.solvers.program import Array, LinearProgram, Solution, Status
 
-Array = NDArray[np.float64]
 SLICE_SECONDS = 0.5  # HiGHS returns to Python this often, so that Ctrl-C and deadlines are heard
 LARGE = 20_000  # matrix entries from which a cold solve is faster by interior point (with crossover to a basis) than by simplex
-
-
-@dataclass(frozen=True, eq=False)
-class LinearProgram:
-    """Minimise `cost . x` with column limits and row limits of `matrix @ x`.
-
-    `editable` lists the matrix places (rows, columns) that `Highs.set_entries` may change.
-    """
-
-    cost: Array
-    matrix: csr_matrix
-    column_lower: Array
-    column_upper: Array
-    row_lower: Array
-    row_upper: Array
-    editable: tuple[NDArray[np.int32], NDArray[np.int32]]
-
-
-class Status(Enum):
-    """How a solve ended."""
-
-    OPTIMAL = "optimal"
-    INFEASIBLE = "infeasible"
-    CUT_OFF = "cut off"  # the objective passed the cutoff, so the solver stopped
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """What the solver says; `row_dual` holds a dual ray when the status is infeasible."""
-
-    status: Status
-    objective: float
-    columns: Array
-    row_dual: Array
-    basis: object  # hand it back as the start of a similar program
-    iterations: int
 
 
 @final

@@ -1,0 +1,194 @@
+"""The two questions users ask, as functions: is this property true, and is this image robust. Thin over one search."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bough.bounds.base import AbstractBounder
+from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
+from bough.bounds.lp import PlanetLP
+from bough.branching.babsr import BaBSR
+from bough.branching.base import AbstractBrancher
+from bough.branching.random import RandomChoice
+from bough.budget import Deadline
+from bough.errors import BadInput, NetworkError
+from bough.falsify.base import AbstractFalsifier, NoAttack
+from bough.falsify.pgd import GradientAttack
+from bough.network.graph import Network
+from bough.problem.files import NETWORK_LIMIT, read_bytes
+from bough.problem.problem import Problem
+from bough.problem.property import Property, image_property
+from bough.problem.runtime import Evaluator, Reference, compare
+from bough.problem.vnnlib import read_property
+from bough.search.loop import Goal, Search, search
+from bough.search.observe import AbstractObserver
+from bough.verdict.result import Result
+
+BRANCHERS: Mapping[str, str] = {
+    "babsr": "the paper's hand-made rule: estimated gain of the Wong-Kolter bound (Bunel et al. 2020)",
+    "random": "any ambiguous ReLU, by --seed",
+}
+INTERMEDIATES: Mapping[str, AbstractIntermediate] = {
+    "tight": TightBounds(refresh=True),
+    "fixed": TightBounds(refresh=False),
+    "paper": PaperBounds(),
+}
+COMPARED = 4  # random points, of each kind, at which a network is held against its runtime
+DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE = "babsr", "tight"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search. `gap` asks for the minimum to within it instead of a verdict."""
+
+    timeout: float | None = None
+    branching: str | AbstractBrancher = DEFAULT_BRANCHING
+    intermediate: str | AbstractIntermediate = DEFAULT_INTERMEDIATE
+    attack: bool = True
+    gap: float | None = None
+    batch: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout >= 0:
+            raise BadInput(f"the timeout is {self.timeout}; give seconds, 0 or more")
+        if self.gap is not None and not self.gap > 0:
+            raise BadInput(f"the gap is {self.gap}; give a number above 0")
+        if self.batch < 1:
+            raise BadInput(f"the batch is {self.batch}; give a whole number, 1 or more")
+
+    def brancher(self) -> AbstractBrancher:
+        """The branching rule."""
+        if isinstance(self.branching, AbstractBrancher):
+            return self.branching
+        if self.branching not in BRANCHERS:
+            raise BadInput(f"there is no branching rule '{self.branching}'; there are: {', '.join(BRANCHERS)}")
+        return RandomChoice(self.seed) if self.branching == "random" else BaBSR()
+
+    def bounder(self) -> AbstractBounder:
+        """The bounds."""
+        chosen = self.intermediate
+        if isinstance(chosen, str):
+            if chosen not in INTERMEDIATES:
+                raise BadInput(f"there are no intermediate bounds '{chosen}'; there are: {', '.join(INTERMEDIATES)}")
+            chosen = INTERMEDIATES[chosen]
+        return PlanetLP(chosen)
+
+    def falsifier(self) -> AbstractFalsifier:
+        """The attack that goes first."""
+        return GradientAttack(seed=self.seed) if self.attack else NoAttack()
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedNetwork:
+    """A network as bough reads it, beside the runtime that answers for the original."""
+
+    network: Network
+    reference: Evaluator
+    name: str
+
+
+def load_network(network: str | Path | nn.Module, input_shape: Sequence[int] | None = None) -> LoadedNetwork:
+    """Read an ONNX file, or a PyTorch module (whose input shape, without a batch axis, must be given)."""
+    if isinstance(network, nn.Module):
+        from bough.problem.torch import ModuleReference, read_module
+
+        if input_shape is None:
+            raise NetworkError("a PyTorch module does not tell its input shape; give input_shape, without a batch axis")
+        read = read_module(network, input_shape)
+        return LoadedNetwork(read, ModuleReference(network, input_shape), type(network).__name__)
+    from bough.problem.onnx import read_network
+
+    data = read_bytes(network, NETWORK_LIMIT, NetworkError)
+    try:
+        return LoadedNetwork(read_network(data), Reference(data), str(network))
+    except NetworkError as error:
+        raise type(error)(f"{network}: {error}") from error
+
+
+def load_problem(loaded: LoadedNetwork, asked: str | Path | Property) -> Problem:
+    """Join a network and a property; the network is held against its runtime at random points, and in the first box."""
+    prop = asked if isinstance(asked, Property) else read_property(asked)
+    name = "property" if isinstance(asked, Property) else str(asked)
+    problem = Problem(loaded.network, prop, loaded.reference, loaded.name, name)
+    compare(loaded.network, loaded.reference, points=COMPARED)
+    compare(loaded.network, loaded.reference, points=COMPARED, lower=prop.boxes[0].lower, upper=prop.boxes[0].upper)
+    return problem
+
+
+def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserver] = ()) -> Result:
+    """Search a problem that is already loaded; the time limit starts now."""
+    return search(
+        Search(
+            problem,
+            options.bounder(),
+            options.brancher(),
+            options.falsifier() if options.gap is None else NoAttack(),
+            Deadline.after(options.timeout),
+            Goal(options.gap),
+            options.batch,
+            tuple(observers),
+        )
+    )
+
+
+def verify(
+    network: str | Path | nn.Module,
+    property: str | Path | Property,  # noqa: A002 - the word users know
+    *,
+    input_shape: Sequence[int] | None = None,
+    **options: Any,
+) -> Result:
+    """Prove the property or find a counterexample.
+
+    `network` is an ONNX file or a PyTorch module (then give `input_shape`), `property` a VNN-LIB file or a `Property`; `options` are
+    the fields of `Options`, such as `timeout=60`. Bad input raises `bough.BadInput`; running out of time is a verdict.
+    """
+    chosen = Options(**options)
+    return solve(load_problem(load_network(network, input_shape), property), chosen)
+
+
+def minimum(
+    network: str | Path | nn.Module,
+    property: str | Path | Property,  # noqa: A002 - as above
+    *,
+    gap: float = 1e-4,
+    input_shape: Sequence[int] | None = None,
+    **options: Any,
+) -> Result:
+    """The least margin over the property's boxes: `lower_bound` is proved, `upper_bound` attained, at most `gap` apart.
+
+    The margin of a point is the largest row `coefficients @ y - offset` of a clause, least over the clauses (rows of a clause
+    with several are scaled to about unit norm); at or below 0 is unsafe.
+    """
+    return verify(network, property, input_shape=input_shape, gap=gap, **options)
+
+
+def robustness(
+    network: str | Path | nn.Module,
+    image: Tensor | NDArray[Any],
+    label: int,
+    eps: float,
+    *,
+    target: int | None = None,
+    mean: float | Sequence[float] = 0.0,
+    std: float | Sequence[float] = 1.0,
+    clip: tuple[float, float] | None = (0.0, 1.0),
+    **options: Any,
+) -> Result:
+    """Prove that no image within `eps` of `image` (every pixel) is given another class than `label`, or find one.
+
+    `image`, [channels, height, width] as a rule, `eps` and `clip` are in pixel values; the network sees `(pixel - mean) / std`, per
+    channel. `target` asks about one other class only.
+    """
+    chosen = Options(**options)
+    pixels = torch.as_tensor(np.asarray(image)).to(torch.float64)
+    loaded = load_network(network, tuple(pixels.shape))
+    asked = image_property(pixels, label, eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip)
+    return solve(load_problem(loaded, asked), chosen)

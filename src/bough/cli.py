@@ -1,0 +1,248 @@
+"""The command line: options become objects, a run becomes a verdict on standard output; the only place that prints.
+
+The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error. Exit status: 0
+verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough.
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.errors import BadInput, BoughError
+
+if TYPE_CHECKING:
+    from bough.api import Options
+    from bough.problem.problem import Problem
+    from bough.verdict.result import Result
+
+BAD_INPUT, DEFECT = 2, 4
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except BadInput as error:
+        _say(f"bough: {error}")
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        _say("bough: interrupted")
+        return 3
+    except MemoryError:
+        _say("bough: out of memory; nothing was decided")
+        return DEFECT
+    except BoughError as error:
+        _say(f"bough: {error}; nothing was decided")
+        return DEFECT
+    except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
+        traceback.print_exc()
+        _say(f"bough: a defect in bough ({type(error).__name__}); nothing was decided. Please report it with `bough doctor`")
+        return DEFECT
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bough", description="A complete verifier for ReLU neural networks.", allow_abbrev=False)
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(run=_no_command)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    verify = commands.add_parser("verify", help="prove a VNN-LIB property of an ONNX network, or refute it", allow_abbrev=False)
+    verify.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
+    verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
+    verify.set_defaults(run=_verify)
+    robust = commands.add_parser("robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False)
+    robust.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
+    robust.add_argument("image", metavar="IMAGE", type=Path, help=".npy, .npz (first array) or picture; pixels 0-255 as integers, else 0-1")
+    robust.add_argument("--label", type=int, required=True, help="the image's class, from 0")
+    robust.add_argument("--eps", type=float, required=True, help="radius in pixel values from 0 to 1")
+    robust.add_argument("--target", type=int, help="ask about this class only; all others by default")
+    robust.add_argument("--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel")
+    robust.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
+    robust.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
+    robust.set_defaults(run=_robustness)
+    for command in (verify, robust):
+        _add_search_options(command)
+    demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
+    demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
+    demo.set_defaults(run=_demo)
+    commands.add_parser("doctor", help="versions, devices and solvers found").set_defaults(run=_doctor)
+    return parser
+
+
+def _add_search_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default")
+    command.add_argument("--branching", default="auto", metavar="RULE", help="auto, babsr, random; `help` describes them")
+    command.add_argument("--bounds", choices=("auto", "lp"), default="auto", help="lower bounds: the Planet LP, by HiGHS")
+    command.add_argument(
+        "--intermediate",
+        default="auto",
+        choices=("auto", "tight", "fixed", "paper"),
+        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); as the paper's authors compute them (paper)",
+    )
+    command.add_argument("--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only")
+    command.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
+    command.add_argument("--batch", type=int, default=1, metavar="N", help="domains split per step")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
+    command.add_argument("--threads", type=int, metavar="N", help="threads for bounds; the solver uses one")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
+    command.add_argument("--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form")
+    command.add_argument("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
+    command.add_argument("--quiet", action="store_true", help="print the verdict only")
+
+
+def _no_command(options: argparse.Namespace) -> int:
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"bough {version('bough')}")
+        return 0
+    _parser().print_help(sys.stderr)
+    return BAD_INPUT
+
+
+def _verify(options: argparse.Namespace) -> int:
+    if options.branching == "help":
+        return _list_branchers()
+    chosen = _search_options(options)
+    from bough.api import load_network, load_problem
+
+    return _answer(options, load_problem(load_network(options.network), options.property), chosen)
+
+
+def _robustness(options: argparse.Namespace) -> int:
+    if options.branching == "help":
+        return _list_branchers()
+    chosen = _search_options(options)
+    from dataclasses import replace
+
+    from bough.api import load_network, load_problem
+    from bough.problem.images import read_image
+    from bough.problem.property import image_property
+
+    pixels = read_image(options.image)
+    loaded = load_network(options.network)
+    clip = None if options.no_clip else (0.0, 1.0)
+    asked = image_property(
+        pixels,
+        options.label,
+        options.eps,
+        loaded.network.outputs,
+        target=options.target,
+        mean=options.mean,
+        std=options.std,
+        clip=clip,
+    )
+    problem = load_problem(loaded, asked)
+    return _answer(options, replace(problem, property_name=f"{options.image} within {options.eps}"), chosen)
+
+
+def _list_branchers() -> int:
+    from bough.api import BRANCHERS
+
+    for name, words in BRANCHERS.items():
+        print(f"{name:12s} {words}")
+    return 0
+
+
+def _search_options(options: argparse.Namespace) -> "Options":
+    """Check what can be checked before any file is read."""
+    from bough.api import DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE, Options
+    from bough.report.record import check_writable
+
+    for path in (options.json, options.counterexample, options.vnncomp):
+        if path is not None:
+            check_writable(path)
+    if options.threads is not None:
+        import torch
+
+        if options.threads < 1:
+            raise BadInput(f"--threads is {options.threads}; give 1 or more")
+        torch.set_num_threads(options.threads)
+    chosen = Options(
+        timeout=options.timeout,
+        branching=DEFAULT_BRANCHING if options.branching == "auto" else options.branching,
+        intermediate=DEFAULT_INTERMEDIATE if options.intermediate == "auto" else options.intermediate,
+        attack=not options.no_attack,
+        gap=options.minimise,
+        batch=options.batch,
+        seed=options.seed,
+    )
+    chosen.brancher()  # an unknown name is an error now, not after the network was read
+    return chosen
+
+
+def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
+    """Search, write what was asked for, print the verdict."""
+    from bough.api import solve
+    from bough.report.console import ProgressLine
+
+    network = problem.network
+    if not options.quiet:
+        _say(
+            f"{problem.network_name}: {network.inputs} inputs, {network.neurons} ReLUs, {network.outputs} outputs; "
+            f"{len(problem.clauses)} unsafe clause(s) over {len(problem.property.boxes)} box(es); "
+            f"Planet LP bounds ({chosen.intermediate}), {chosen.branching} branching"
+        )
+    with nullcontext() if options.quiet else ProgressLine(sys.stderr) as progress:
+        result = solve(problem, chosen, () if progress is None else (progress,))
+    if not options.quiet:
+        _say(_summary(result))
+    _write(options, problem, chosen, result)
+    print(result.verdict.value, flush=True)
+    return result.verdict.exit_status
+
+
+def _summary(result: "Result") -> str:
+    bound = f"margin at least {result.lower_bound:.6g}" if result.open_domains or result.verdict.value == "verified" else ""
+    figures = [f"{result.branches} branches", f"{result.bounds} bounds", f"depth {result.depth}", f"{result.seconds:.2f} s"]
+    return f"{result.reason}; " + ", ".join([*([bound] if bound else []), *figures])
+
+
+def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", result: "Result") -> None:
+    from bough.report import record as records
+    from bough.report.vnncomp import as_text
+    from bough.verdict import counterexample
+
+    try:
+        if options.counterexample is not None and result.counterexample is not None:
+            counterexample.write(result.counterexample, options.counterexample, problem.network.input_shape)
+        if options.vnncomp is not None:
+            records.write_text(options.vnncomp, as_text(result))
+        if options.json is not None:
+            run = records.Run(
+                network=problem.network_name,
+                property=problem.property_name,
+                method="bab",
+                bounder="lp",
+                intermediate=str(chosen.intermediate),
+                branching=str(chosen.branching),
+                batch=chosen.batch,
+                seed=chosen.seed,
+                timeout=chosen.timeout,
+            )
+            records.write_record(options.json, records.record(run, result))
+    except BadInput as error:
+        # The path was fine when the run began; what was found must not be lost with the file.
+        raise type(error)(f"{error} (the run ended {result.verdict.value}: {result.reason})") from error
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from bough.report.demo import run_demo
+
+    return run_demo(options.out, print)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    del options
+    from bough.doctor import describe
+
+    print(describe())
+    return 0

@@ -1,0 +1,63 @@
+"""What a person sees while a search runs: one line, kept up to date on a terminal, repeated now and then in a log."""
+
+import math
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from bough.search.observe import AbstractObserver
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from bough.search.loop import SearchState
+
+LOG_EVERY = 10.0  # seconds between lines where there is no terminal
+REFRESH = 0.2  # seconds between updates on a terminal
+
+
+class ProgressLine(AbstractObserver):
+    """Open domains, global bound, branches and seconds, on standard error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live: Live | None = None
+        self._last = time.monotonic()
+
+    def __enter__(self) -> "ProgressLine":
+        if self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                "attacking and bounding the root ...", console=Console(file=self._stream), refresh_per_second=5, transient=True
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def seen(self, state: "SearchState", seconds: float) -> None:
+        """Say where the search stands, if it is time to."""
+        now = time.monotonic()
+        if now - self._last < (REFRESH if self._live is not None else LOG_EVERY):
+            return
+        self._last = now
+        line = progress_text(state, seconds)
+        if self._live is not None:
+            self._live.update(line)
+        else:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+
+def progress_text(state: "SearchState", seconds: float) -> str:
+    """The line for one state."""
+    if not state.started:
+        return f"bounding the root   {seconds:.0f} s"
+    bound = f"{state.lower:.4g}" if math.isfinite(state.lower) else "-"
+    return (
+        f"{len(state.frontier)} open domains   bound {bound} (root {state.root_lower:.4g})   "
+        f"{state.branches} branches   depth {state.depth}   {seconds:.0f} s"
+    )

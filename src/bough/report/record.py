@@ -1,0 +1,117 @@
+"""One JSON line per run: everything a table or a plot needs, and how to repeat it. Described field by field in docs/record.md."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bough.errors import OutputError
+from bough.verdict.result import Result
+
+SCHEMA = "bough.record/1"
+PACKAGES = ("bough", "torch", "onnx", "onnxruntime", "highspy", "numpy")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was run, as far as the result does not say."""
+
+    network: str
+    property: str
+    method: str
+    bounder: str
+    intermediate: str
+    branching: str
+    batch: int
+    seed: int
+    timeout: float | None
+    device: str = "cpu"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def revision() -> str | None:
+    """The commit of bough's own checkout, with `+` if it was changed; None when bough is installed from a package."""
+    folder = Path(__file__).resolve().parents[3]
+    if not (folder / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(  # noqa: S603 - fixed words
+            ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
+
+
+def record(run: Run, result: Result | None, error: str | None = None) -> dict[str, Any]:
+    """The record of a run that ended with a result, or (result None) with an error."""
+    entry: dict[str, Any] = {"schema": SCHEMA, **run.__dict__}
+    entry.update(verdict=None, reason=None, seconds=None, branches=None, bounds=None, domains_per_second=None)
+    entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)
+    if result is not None:
+        entry.update(
+            verdict=result.verdict.value,
+            reason=result.reason,
+            seconds=result.seconds,
+            branches=result.branches,
+            bounds=result.bounds,
+            domains_per_second=result.bounds / result.seconds if result.seconds > 0 else None,
+            lower_bound=_finite(result.lower_bound),
+            upper_bound=_finite(result.upper_bound),
+            root_lower_bound=_finite(result.root_lower_bound),
+            depth=result.depth,
+            open_domains=result.open_domains,
+        )
+    entry.update(learnt_decisions=0, backup_decisions=0, versions=versions(), revision=revision(), error=error)
+    return entry
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: not known is null."""
+    return value if math.isfinite(value) else None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a result file whole or not at all: a reader never sees half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_record(path: Path, entry: dict[str, Any]) -> None:
+    """Write one record as one JSON line."""
+    write_text(path, json.dumps(entry, allow_nan=False) + "\n")
+
+
+def check_writable(path: Path) -> None:
+    """Raise now, before any work is done, if a result could not be written to this path later."""
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder; name a file")
+    if not path.parent.is_dir():
+        raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+    target = path if path.exists() else path.parent
+    if not os.access(target, os.W_OK):
+        raise OutputError(f"cannot write {path}: permission denied")
