@@ -281,6 +281,24 @@ def test_flatten_by_arithmetic_on_shapes():
     assert check(model(nodes, weights, IMAGE)).nodes[-1].shape == (3, 7, 6)
 
 
+def test_constants_given_as_numbers():
+    numbers = [
+        helper.make_node("Constant", [], ["a"], value_float=0.1),
+        helper.make_node("Constant", [], ["b"], value_floats=[0.1, 0.2, 0.3]),
+        helper.make_node("Constant", [], ["n"], value_ints=[2, 3]),
+        helper.make_node("Constant", [], ["i"], value_int=1),
+    ]
+    nodes = [node("Reshape", "x n", "z"), node("Gather", "z i", "g"), node("Mul", "g a", "m"), node("Add", "b m")]
+    check(model([*numbers, *nodes], {}, FLAT, 13))
+
+
+def test_constants_are_computed_in_the_precision_of_the_file():
+    """The difference of two large constants is what a runtime makes of it, not what more digits would give."""
+    large, near = np.full(1, 1e7, np.float32), np.full(1, 0.1, np.float32)
+    data = model([node("Add", "a b", "c"), node("Sub", "c a", "d"), node("Mul", "x d")], {"a": large, "b": near}, FLAT)
+    check(data)
+
+
 def test_batch_norm_and_bias_are_folded():
     nodes = [
         node("Conv", "x w", "c"),

@@ -15,8 +15,8 @@ from bough.errors import NetworkError
 from bough.network.graph import Network, Node, Shape
 from bough.network.ops import Add, Conv, Input, Linear, Operator, Relu, Reshape, Scale, Select
 
-# A guard against damaged or hostile files: 2 GiB as float64, far beyond what can be verified.
-LARGEST_NODE = 1 << 28
+# A guard against damaged or hostile files: 128 MiB as float64, beyond what can be verified.
+LARGEST_NODE = 1 << 24
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Reading ONNX files: in goes a `.onnx` or `.onnx.gz` file or its bytes, out comes a `Network` of the eight operators.
 
-Every node whose inputs are constants is evaluated while reading, which resolves the shapes that exporters compute
-inside the graph. Supporting an operator means one row in a table at the end of this module.
+Every node whose inputs are constants is evaluated while reading, in the precision of the file as a runtime would; this
+also resolves the shapes that exporters compute inside the graph. Supporting an operator means one row in a table at the
+end of this module.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,11 @@ from bough.problem.files import NETWORK_LIMIT, read_bytes
 
 OPSETS = range(7, 23)
 
-_FLOATS = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
+_FLOATS: Mapping[int, type[np.floating[Any]]] = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.DOUBLE: np.float64,
+    TensorProto.FLOAT16: np.float16,
+}
 _INTEGERS = frozenset(TensorProto.DataType.Value(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64))
 
 Result = Value | Array
@@ -183,11 +188,11 @@ def _title(node: NodeProto) -> str:
 
 
 def _array(tensor: TensorProto, name: str) -> Array:
-    """A stored tensor; floating-point numbers as float64, integers as int64."""
+    """A stored tensor; floating-point numbers in their own precision, integers as int64."""
     kind = tensor.data_type
     try:
         if kind in _FLOATS or kind == TensorProto.BFLOAT16:
-            array: Array = numpy_helper.to_array(tensor).astype(np.float64)
+            array: Array = numpy_helper.to_array(tensor).astype(_FLOATS.get(kind, np.float32))
         elif kind in _INTEGERS:
             array = numpy_helper.to_array(tensor).astype(np.int64)
         elif kind == TensorProto.BOOL:
@@ -200,7 +205,7 @@ def _array(tensor: TensorProto, name: str) -> Array:
         raise
     except Exception as error:  # a damaged file can break any assumption of the library
         raise NetworkError(f"tensor {name!r} cannot be read: {sentence(error)}") from error
-    if array.dtype == np.float64 and not bool(np.isfinite(array).all()):
+    if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
         raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
     return array
 
@@ -366,7 +371,7 @@ def _dropout(call: Call, x: Array) -> Array:
 def _cast(call: Call) -> Array:
     x, kind = call.constant(0), call.attributes["to"]
     if kind in _FLOATS:
-        return x.astype(_FLOATS[kind]).astype(np.float64)  # the file asks for this rounding
+        return x.astype(_FLOATS[kind])
     if kind in _INTEGERS:
         return x.astype(np.int64)
     if kind == TensorProto.BOOL:
@@ -375,14 +380,16 @@ def _cast(call: Call) -> Array:
 
 
 def _constant(call: Call) -> Array:
-    for name in ("value", "value_float", "value_floats", "value_int", "value_ints"):
-        if name in call.attributes:
-            return np.asarray(call.attributes[name])
+    if "value" in call.attributes:
+        return np.asarray(call.attributes["value"])
+    for name, kind in (("float", np.float32), ("floats", np.float32), ("int", np.int64), ("ints", np.int64)):
+        if f"value_{name}" in call.attributes:
+            return np.asarray(call.attributes[f"value_{name}"], kind)
     raise UnsupportedOperator("the constant holds neither a tensor nor numbers")
 
 
 def _constant_of_shape(call: Call) -> Array:
-    fill = np.asarray(call.attributes.get("value", np.zeros(1))).reshape(())
+    fill = np.asarray(call.attributes.get("value", np.zeros(1, np.float32))).reshape(())
     return np.full(_small(tuple(int(n) for n in call.constant(0))), fill)
 
 

@@ -1,7 +1,8 @@
 """Reading PyTorch modules: in goes an `nn.Module` and the shape of its input, out comes a `Network`.
 
-The module is exported to PyTorch's core operators. Those whose inputs are constants are carried out while reading, and
-those that only move elements are carried out on the positions of the elements; the others have a row in a table.
+The module is exported to PyTorch's core operators. Those whose inputs are constants are carried out while reading, in
+the module's precision; those that only move elements are carried out on the positions of the elements; the others have
+a row in a table.
 """
 
 import operator
@@ -99,7 +100,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _constants(program: "torch.export.ExportedProgram") -> Iterator[tuple[str, Tensor]]:
-    """Parameters, buffers and constants by the name of their placeholder, in float64."""
+    """Parameters, buffers and constants by the name of their placeholder, on the host."""
     signature = program.graph_signature
     tables = (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants)
     for table in tables:
@@ -107,20 +108,17 @@ def _constants(program: "torch.export.ExportedProgram") -> Iterator[tuple[str, T
             tensor = program.state_dict.get(name, program.constants.get(name))
             if not isinstance(tensor, Tensor):
                 raise NetworkError(f"the module's constant {name!r} is no tensor")
-            tensor = _exact(tensor)
+            tensor = _hosted(tensor)
             if not bool(torch.isfinite(tensor).all()):
                 raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
             yield placeholder, tensor
 
 
-def _exact(x: Any) -> Any:
-    """What an operator gave for constants: floating-point tensors in float64, on the host."""
+def _hosted(x: Any) -> Any:
+    """What an operator gave for constants, on the host."""
     if isinstance(x, tuple | list):
-        return tuple(_exact(part) for part in x)
-    if not isinstance(x, Tensor):
-        return x
-    x = x.detach().cpu()
-    return x.to(torch.float64) if x.is_floating_point() else x
+        return tuple(_hosted(part) for part in x)
+    return x.detach().cpu() if isinstance(x, Tensor) else x
 
 
 def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any:
@@ -131,7 +129,7 @@ def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any
     where = f"node {node.name!r}: operator {name}"
     try:
         if not any(isinstance(values.get(n.name), Value | tuple) for n in node.all_input_nodes):
-            return _exact(target(*args, **kwargs))
+            return _hosted(target(*args, **kwargs))
         if name in MOVE:
             return _moved(builder, target, args, kwargs)
         if name in CONVERT:
@@ -157,7 +155,7 @@ def _array(x: Any) -> Array:
     """A constant operand as float64."""
     if isinstance(x, Value):
         raise UnsupportedOperator("a product of two computed values is not affine")
-    return np.asarray(x.numpy() if isinstance(x, Tensor) else x, np.float64)
+    return np.asarray(x.to(torch.float64).numpy() if isinstance(x, Tensor) else x, np.float64)
 
 
 def _add(builder: GraphBuilder, x: Any, y: Any, *, alpha: float = 1) -> Value:

@@ -1,0 +1,458 @@
+"""Helpers of many tests: makers of tiny networks and properties, and a plain second opinion on them.
+
+The second opinion shares no code with what it judges: every operator as a dense matrix written down by loops, networks
+evaluated in float64 or exactly in rationals, all linear pieces of a network enumerated, and the Planet LP
+written out for SciPy.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from torch import Tensor
+
+from bough.domain.batch import Bounds, DomainBatch
+from bough.network.graph import Network, Node
+from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
+from bough.network.rewrite import GraphBuilder, Window
+from bough.problem.problem import Problem
+from bough.problem.property import Box, Clause, Property
+
+Array = NDArray[np.float64]
+FEASIBLE = 1e-6  # a piece whose constraints can all be met with this much to spare surely is not empty
+
+# Networks
+
+
+def generator(seed: int) -> torch.Generator:
+    """A seeded source of random tensors."""
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(g: torch.Generator, *shape: int) -> Tensor:
+    """Normal numbers that are float32 values, so that files and runtimes hold them exactly."""
+    return torch.randn(*shape, generator=g).double()
+
+
+def integer(g: torch.Generator, low: int, high: int) -> int:
+    """A random integer from `low` to `high`, both included."""
+    return int(torch.randint(low, high + 1, (1,), generator=g))
+
+
+def _linear(builder: GraphBuilder, g: torch.Generator, x: int, outputs: int) -> int:
+    inputs = builder.shape(x)[-1]
+    return builder.linear(x, normal(g, outputs, inputs) / inputs**0.5, normal(g, outputs) * 0.5)
+
+
+def dense(g: torch.Generator) -> Network:
+    """Two or three inputs, two or three layers of four ReLUs, two or three outputs."""
+    builder = GraphBuilder()
+    x = builder.input((integer(g, 2, 3),))
+    for _ in range(integer(g, 2, 3)):
+        x = builder.relu(_linear(builder, g, x, 4))
+    return builder.build(_linear(builder, g, x, integer(g, 2, 3)))
+
+
+def convolutional(g: torch.Generator) -> Network:
+    """A 2x2 or 2x3 image, two convolutions with strides and uneven padding, a dense output."""
+    builder = GraphBuilder()
+    x = builder.input((1, 2, integer(g, 2, 3)))
+    pad = (integer(g, 0, 1), integer(g, 0, 1), 1, integer(g, 0, 1))
+    x = builder.relu(builder.conv(x, normal(g, 2, 1, 2, 2), normal(g, 2) * 0.5, (2, integer(g, 1, 2)), pad))
+    x = builder.relu(builder.conv(x, normal(g, 2, 2, 1, 2) * 0.7, normal(g, 2) * 0.5, (1, 2), (0, 1, 0, 1)))
+    x = builder.reshape(x, (int(np.prod(builder.shape(x))),))
+    return builder.build(_linear(builder, g, x, 2))
+
+
+def residual(g: torch.Generator) -> Network:
+    """A block around which its input is added, once or twice."""
+    builder = GraphBuilder()
+    x = builder.relu(_linear(builder, g, builder.input((integer(g, 2, 3),)), 4))
+    for _ in range(integer(g, 1, 2)):
+        inside = builder.relu(_linear(builder, g, x, 3))
+        x = builder.add(x, _linear(builder, g, inside, 4))
+    x = builder.relu(builder.scale(x, normal(g, 4), normal(g, 4) * 0.3))
+    return builder.build(_linear(builder, g, x, 2))
+
+
+def pooled(g: torch.Generator) -> Network:
+    """A convolution, max-pooling lowered to ReLUs (with padding, which makes some of them idle), a dense layer."""
+    builder = GraphBuilder()
+    x = builder.input((1, 2, 2))
+    x = builder.conv(x, normal(g, 1, 1, 2, 2), normal(g, 1) * 0.5, (1, 1), (1, 1, 0, 0))
+    if integer(g, 0, 1):
+        x = builder.relu(x)
+    x = builder.max_pool(x, Window((2, 2), (2, 2), (0, 0, 0, 0) if integer(g, 0, 1) else (1, 1, 1, 1)))
+    x = builder.reshape(x, (int(np.prod(builder.shape(x))),))
+    x = builder.relu(_linear(builder, g, x, 3))
+    return builder.build(_linear(builder, g, x, 2))
+
+
+KINDS: Mapping[str, Callable[[torch.Generator], Network]] = {
+    "dense": dense,
+    "convolutional": convolutional,
+    "residual": residual,
+    "pooled": pooled,
+}
+
+
+def sequential(*layers: tuple[Any, Any]) -> Network:
+    """Linear layers (weight, bias) with ReLUs between them."""
+    builder = GraphBuilder()
+    x = builder.input((len(layers[0][0][0]),))
+    for k, (weight, bias) in enumerate(layers):
+        x = builder.linear(x, tensor(weight), tensor(bias))
+        if k < len(layers) - 1:
+            x = builder.relu(x)
+    return builder.build(x)
+
+
+def tensor(values: Any) -> Tensor:
+    """A float64 tensor."""
+    return torch.as_tensor(values, dtype=torch.float64)
+
+
+# Properties and problems
+
+
+def box_around(g: torch.Generator, inputs: int, radius: float = 1.0) -> Box:
+    """A box of random centre and uneven sides."""
+    centre = normal(g, inputs) * 0.3
+    half = radius * (0.5 + torch.rand(inputs, generator=g).double())
+    return Box(centre - half, centre + half)
+
+
+def clause(coefficients: Any, offsets: Any, strict: Sequence[bool] | None = None, box: int = 0) -> Clause:
+    """A clause from plain numbers."""
+    rows = tensor(coefficients)
+    return Clause(box, rows, tensor(offsets), tuple(strict or (False,) * len(rows)))
+
+
+def random_clause(g: torch.Generator, outputs: int, rows: int, box: int = 0) -> Clause:
+    """Rows of norm 3/4, which scaling leaves alone, so that margins read the same before and after."""
+    coefficients = normal(g, rows, outputs)
+    coefficients = 0.75 * coefficients / coefficients.norm(dim=1, keepdim=True)
+    return clause(coefficients, normal(g, rows) * 0.2, box=box)
+
+
+class Plain:
+    """The network evaluated by the matrices of this module, in float64."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def run(self, x: Array) -> Array:
+        """Flat output of a flat point."""
+        return values_at(self._network, x)[-1]
+
+
+def problem(network: Network, boxes: Sequence[Box], clauses: Sequence[Clause]) -> Problem:
+    """A problem whose counterexamples are replayed by plain matrices."""
+    return Problem(network, Property(tuple(boxes), tuple(clauses)), Plain(network))
+
+
+def simple_problem(network: Network, lower: Any, upper: Any, coefficients: Any, offsets: Any) -> Problem:
+    """One box, one clause."""
+    return problem(network, [Box(tensor(lower), tensor(upper))], [clause(coefficients, offsets)])
+
+
+def samples(box: Box, count: int, seed: int = 0) -> Tensor:
+    """Points of a box: uniform ones, and some of its corners and faces."""
+    g = generator(seed)
+    share = torch.rand(count, len(box.lower), generator=g).double()
+    share[: count // 3] = share[: count // 3].round()
+    share[count // 3 : count // 2] = (share[count // 3 : count // 2] * 3 - 1).clamp(0, 1)
+    return torch.minimum(torch.maximum(box.lower + share * (box.upper - box.lower), box.lower), box.upper)
+
+
+# Operators as matrices
+
+
+def matrices(network: Network, i: int) -> tuple[list[Array], Array]:
+    """A node's value as `sum of matrix @ input + bias`, on flat vectors, for any operator but ReLU and input."""
+    node = network.nodes[i]
+    before = [network.nodes[j] for j in node.inputs]
+    match node.op:
+        case Linear():
+            return [_linear_matrix(node.op, before[0])], np.tile(
+                node.op.bias.numpy(), node.size // len(node.op.bias)
+            )
+        case Conv():
+            return [_conv_matrix(node.op, before[0], node)], np.repeat(
+                node.op.bias.numpy(), node.size // len(node.op.bias)
+            )
+        case Scale():
+            return [np.diag(node.op.factor.numpy().reshape(-1))], node.op.bias.numpy().reshape(-1).copy()
+        case Select():
+            return [np.eye(before[0].size)[node.op.index.numpy()]], np.zeros(node.size)
+        case Reshape():
+            return [np.eye(node.size)], np.zeros(node.size)
+        case Add():
+            return [np.eye(node.size), np.eye(node.size)], np.zeros(node.size)
+        case _:
+            raise AssertionError(node.op)
+
+
+def _linear_matrix(op: Linear, before: Node) -> Array:
+    return np.kron(np.eye(before.size // op.weight.shape[1]), op.weight.numpy())
+
+
+def _conv_matrix(op: Conv, before: Node, node: Node) -> Array:
+    (_, height, width), (outs, down, across) = before.shape, node.shape
+    matrix = np.zeros((node.size, before.size))
+    per_group, kernel = op.weight.shape[1], op.weight.shape[2:]
+    for o, r, c in itertools.product(range(outs), range(down), range(across)):
+        for k, a, b in itertools.product(range(per_group), range(kernel[0]), range(kernel[1])):
+            row = r * op.stride[0] + a * op.dilation[0] - op.padding[0]
+            column = c * op.stride[1] + b * op.dilation[1] - op.padding[1]
+            channel = o // (outs // op.groups) * per_group + k
+            if 0 <= row < height and 0 <= column < width:
+                at = (channel * height + row) * width + column
+                matrix[(o * down + r) * across + c, at] += float(op.weight[o, k, a, b])
+    return matrix
+
+
+def values_at(network: Network, x: Array) -> list[Array]:
+    """Every node's flat value at one flat point."""
+    values: list[Array] = []
+    for i, node in enumerate(network.nodes):
+        if not node.inputs:
+            values.append(np.asarray(x, dtype=np.float64).reshape(-1))
+        elif isinstance(node.op, Relu):
+            values.append(np.maximum(values[node.inputs[0]], 0.0))
+        else:
+            parts, bias = matrices(network, i)
+            values.append(sum((m @ values[j] for m, j in zip(parts, node.inputs, strict=True)), bias))
+    return values
+
+
+def relu_inputs_at(network: Network, x: Array) -> Array:
+    """The input of every ReLU at one point, flat."""
+    values = values_at(network, x)
+    return np.concatenate([values[network.nodes[i].inputs[0]] for i in network.relus])
+
+
+def exact_values_at(network: Network, x: Sequence[float]) -> list[list[Fraction]]:
+    """Every node's flat value at one point, without any rounding."""
+    values: list[list[Fraction]] = []
+    for i, node in enumerate(network.nodes):
+        if not node.inputs:
+            values.append([Fraction(float(v)) for v in x])
+        elif isinstance(node.op, Relu):
+            values.append([max(v, Fraction(0)) for v in values[node.inputs[0]]])
+        else:
+            parts, bias = matrices(network, i)
+            total = [Fraction(float(b)) for b in bias]
+            for m, j in zip(parts, node.inputs, strict=True):
+                for r, k in zip(*np.nonzero(m), strict=True):
+                    total[r] += Fraction(float(m[r, k])) * values[j][k]
+            values.append(total)
+    return values
+
+
+def exact_margin(c: Clause, y: Sequence[Fraction]) -> Fraction:
+    """The clause's largest row at an output, without any rounding."""
+    rows = zip(c.coefficients.tolist(), c.offsets.tolist(), strict=True)
+    return max(sum((Fraction(a) * v for a, v in zip(row, y, strict=True)), -Fraction(b)) for row, b in rows)
+
+
+# All linear pieces of a network
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part of the box, `rows @ x <= limits`, in which every ReLU keeps its sign and the output is affine."""
+
+    signs: tuple[int, ...]  # +1 passing, -1 blocked, per ReLU
+    rows: Array
+    limits: Array
+    matrix: Array
+    constant: Array
+    slack: float  # how far inside all its constraints some point of it is
+
+
+def pieces(network: Network, box: Box) -> list[Piece]:
+    """Every non-empty piece, found by splitting ReLU after ReLU and dropping what an LP shows empty."""
+    lower, upper = box.lower.numpy(), box.upper.numpy()
+    points = samples(box, 400).numpy()
+    known = np.stack([relu_inputs_at(network, x) for x in points])
+    return list(_grow(network, (lower, upper), known, (), np.zeros((0, len(lower))), np.zeros(0)))
+
+
+def _grow(
+    network: Network, box: tuple[Array, Array], known: Array, signs: tuple[int, ...], rows: Array, limits: Array
+) -> Iterator[Piece]:
+    maps = _affine_maps(network, signs)
+    if len(signs) == network.neurons:
+        slack = _slack(rows, limits, box)
+        if slack >= 0:
+            yield Piece(signs, rows, limits, *maps[-1], slack)
+        return
+    layer = network.layer_of(len(signs))
+    i = network.relus[layer]
+    matrix, constant = maps[network.nodes[i].inputs[0]]
+    at = len(signs) - network.slices[i].start
+    for sign in (-1, 1):
+        here = known[known[:, len(signs)] * sign > 0]
+        more, limit = np.vstack([rows, -sign * matrix[at]]), np.append(limits, sign * constant[at])
+        if len(here) or _slack(more, limit, box) >= 0:
+            yield from _grow(network, box, here, (*signs, sign), more, limit)
+
+
+def _affine_maps(network: Network, signs: tuple[int, ...]) -> list[tuple[Array, Array]]:
+    """Every node as an affine function of the input, up to the first ReLU layer whose signs are not all given."""
+    maps: list[tuple[Array, Array]] = [(np.eye(network.inputs), np.zeros(network.inputs))]
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if isinstance(node.op, Relu):
+            part = network.slices[i]
+            if len(signs) < part.stop:
+                break
+            keep = np.array(signs[part]) > 0
+            matrix, constant = maps[node.inputs[0]]
+            maps.append((matrix * keep[:, None], constant * keep))
+        else:
+            parts, bias = matrices(network, i)
+            both = list(zip(parts, node.inputs, strict=True))
+            maps.append((sum(m @ maps[j][0] for m, j in both), sum((m @ maps[j][1] for m, j in both), bias)))
+    return maps
+
+
+def _slack(rows: Array, limits: Array, box: tuple[Array, Array]) -> float:
+    """The most by which all rows can be met at one point of the box; negative where they cannot."""
+    inputs = rows.shape[1]
+    sides = list(zip(*box, strict=True))
+    answer = linprog(
+        np.append(np.zeros(inputs), -1.0),
+        A_ub=np.hstack([rows, np.ones((len(rows), 1))]),
+        b_ub=limits,
+        bounds=[*sides, (None, 1.0)],
+    )
+    assert answer.status == 0, answer.message
+    return float(-answer.fun)
+
+
+def least_margin(found: Sequence[Piece], box: Box, c: Clause, signs: Sequence[int] | None = None) -> float:
+    """The least margin of a clause over the pieces that agree with `signs` (0: either); infinity where there is none."""
+    best = np.inf
+    coefficients, offsets = c.coefficients.numpy(), c.offsets.numpy()
+    sides = [*zip(box.lower.tolist(), box.upper.tolist(), strict=True), (None, None)]
+    for piece in found:
+        if signs is not None and any(s * t < 0 for s, t in zip(signs, piece.signs, strict=True)):
+            continue
+        margin = np.hstack([coefficients @ piece.matrix, -np.ones((len(offsets), 1))])
+        answer = linprog(
+            np.append(np.zeros(len(sides) - 1), 1.0),
+            A_ub=np.vstack([np.hstack([piece.rows, np.zeros((len(piece.rows), 1))]), margin]),
+            b_ub=np.concatenate([piece.limits + 1e-9, offsets - coefficients @ piece.constant]),
+            bounds=sides,
+        )
+        assert answer.status == 0, answer.message
+        best = min(best, float(answer.fun))
+    return best
+
+
+def holds_a_point(found: Sequence[Piece], signs: Sequence[int]) -> bool:
+    """Whether some piece that surely is not empty agrees with the signs."""
+    return any(p.slack > FEASIBLE and all(s * t >= 0 for s, t in zip(signs, p.signs, strict=True)) for p in found)
+
+
+# The Planet LP, written out
+
+
+def planet_optimum(network: Network, box: Box, lower: Tensor, upper: Tensor, c: Clause) -> float:
+    """Least margin over the Planet relaxation with ReLU bounds [neurons]; infinity where it is empty.
+
+    One variable per element of every node, and one for the margin: nothing is substituted.
+    """
+    starts = np.cumsum([0, *(node.size for node in network.nodes)])
+    width = int(starts[-1]) + 1
+    sides: list[tuple[float | None, float | None]] = [(None, None)] * width
+    sides[: network.inputs] = list(zip(box.lower.tolist(), box.upper.tolist(), strict=True))
+    equal: list[tuple[Array, float]] = []
+    below: list[tuple[Array, float]] = []
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if isinstance(node.op, Relu):
+            first = int(network.slices[i].start)
+            for k in range(node.size):
+                l, u = float(lower[first + k]), float(upper[first + k])
+                _planet_relu(sides, equal, below, int(starts[node.inputs[0]]) + k, int(starts[i]) + k, l, u)
+            continue
+        parts, bias = matrices(network, i)
+        for k in range(node.size):
+            row = np.zeros(width)
+            row[starts[i] + k] = 1.0
+            for m, j in zip(parts, node.inputs, strict=True):
+                row[starts[j] : starts[j + 1]] -= m[k]
+            equal.append((row, float(bias[k])))
+    for coefficients, offset in zip(c.coefficients.numpy(), c.offsets.tolist(), strict=True):
+        row = np.zeros(width)
+        row[starts[-2] : starts[-1]], row[-1] = coefficients, -1.0
+        below.append((row, offset))
+    cost = np.zeros(width)
+    cost[-1] = 1.0
+    if any(l is not None and u is not None and l > u for l, u in sides):
+        return np.inf
+    answer = linprog(
+        cost,
+        A_ub=np.stack([r for r, _ in below]),
+        b_ub=[b for _, b in below],
+        A_eq=np.stack([r for r, _ in equal]),
+        b_eq=[b for _, b in equal],
+        bounds=sides,
+    )
+    assert answer.status in (0, 2), answer.message
+    return float(answer.fun) if answer.status == 0 else np.inf
+
+
+def _planet_relu(
+    sides: list[tuple[float | None, float | None]],
+    equal: list[tuple[Array, float]],
+    below: list[tuple[Array, float]],
+    z: int,
+    x: int,
+    l: float,
+    u: float,
+) -> None:
+    """One ReLU's rows: the triangle where it is ambiguous, a line where it is not."""
+    width = len(sides)
+    old_l, old_u = sides[z]
+    sides[z] = (l if old_l is None else max(l, old_l), u if old_u is None else min(u, old_u))
+    line = np.zeros(width)
+    line[x] = 1.0
+    if u <= 0:
+        equal.append((line, 0.0))
+    elif l >= 0:
+        line[z] = -1.0
+        equal.append((line, 0.0))
+    else:
+        sides[x] = (0.0, None)
+        line[z] = -1.0
+        below.append((-line, 0.0))  # z - x <= 0
+        slope = u / (u - l)
+        chord = np.zeros(width)
+        chord[x], chord[z] = 1.0, -slope
+        below.append((chord, -slope * l))
+
+
+# Domains
+
+
+def domains_of(bounds: Bounds, functional: Tensor, signs: Tensor | None = None) -> DomainBatch:
+    """Domains with given bounds and functionals, as if they were roots."""
+    count, neurons = bounds.lower.shape
+    return DomainBatch(
+        clause=torch.zeros(count, dtype=torch.int64),
+        signs=torch.zeros(count, neurons, dtype=torch.int8) if signs is None else signs,
+        bounds=bounds,
+        lower=torch.full((count,), -torch.inf, dtype=torch.float64),
+        functional=functional.expand(count, -1),
+        depth=torch.zeros(count, dtype=torch.int64),
+        last_split=torch.full((count,), -1),
+        start=(None,) * count,
+    )
