@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,12 @@ def dense(g: torch.Generator) -> Network:
 
 
 def convolutional(g: torch.Generator) -> Network:
-    """A 2x2 or 2x3 image, two convolutions with strides and uneven padding, a dense output."""
+    """A 2x2 image, two convolutions with strides and uneven padding, a dense output."""
     builder = GraphBuilder()
-    x = builder.input((1, 2, integer(g, 2, 3)))
-    pad = (integer(g, 0, 1), integer(g, 0, 1), 1, integer(g, 0, 1))
-    x = builder.relu(builder.conv(x, normal(g, 2, 1, 2, 2), normal(g, 2) * 0.5, (2, integer(g, 1, 2)), pad))
-    x = builder.relu(builder.conv(x, normal(g, 2, 2, 1, 2) * 0.7, normal(g, 2) * 0.5, (1, 2), (0, 1, 0, 1)))
+    x = builder.input((1, 2, 2))
+    left = integer(g, 0, 1)
+    x = builder.relu(builder.conv(x, normal(g, 2, 1, 2, 2), normal(g, 2) * 0.5, (2, 1), (1, left, 1, 1 - left)))
+    x = builder.relu(builder.conv(x, normal(g, 1, 2, 1, 2) * 0.7, normal(g, 1) * 0.5, (1, 2), (0, 1, 0, 1)))
     x = builder.reshape(x, (int(np.prod(builder.shape(x))),))
     return builder.build(_linear(builder, g, x, 2))
 
@@ -171,9 +172,41 @@ def samples(box: Box, count: int, seed: int = 0) -> Tensor:
     return torch.minimum(torch.maximum(box.lower + share * (box.upper - box.lower), box.lower), box.upper)
 
 
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A problem with the answer found by enumeration."""
+
+    problem: Problem
+    least: float  # the least margin over all clauses
+    clauses: tuple[float, ...]  # the least margin of each clause
+    pieces: tuple[tuple["Piece", ...], ...]  # of each box
+
+
+def hard_case(kind: str, seed: int, *, safe: bool, away: float = 1e-3, radius: float = 1.0) -> Case:
+    """A random problem of one to three clauses and rows whose least margin is `away` from zero, on the side asked for.
+
+    Offsets are moved so that the margin of every clause is small beside the relaxation's gap: that takes branching.
+    """
+    g = generator(seed)
+    network = KINDS[kind](g)
+    boxes = [box_around(g, network.inputs, radius) for _ in range(integer(g, 1, 4) // 4 + 1)]
+    found = [pieces(network, box) for box in boxes]
+    clauses, least = [], []
+    for k in range(integer(g, 1, 3)):
+        box = k % len(boxes)
+        drawn = random_clause(g, network.outputs, integer(g, 1, 3), box)
+        value = least_margin(found[box], boxes[box], drawn)
+        wanted = away * (1 + k) if safe or k else -away
+        clauses.append(clause(drawn.coefficients, drawn.offsets + (value - wanted), box=box))
+        least.append(wanted)
+    boxes = boxes[: len(clauses)]
+    return Case(problem(network, boxes, clauses), min(least), tuple(least), tuple(tuple(f) for f in found))
+
+
 # Operators as matrices
 
 
+@lru_cache(maxsize=1024)
 def matrices(network: Network, i: int) -> tuple[list[Array], Array]:
     """A node's value as `sum of matrix @ input + bias`, on flat vectors, for any operator but ReLU and input."""
     node = network.nodes[i]
@@ -219,23 +252,23 @@ def _conv_matrix(op: Conv, before: Node, node: Node) -> Array:
 
 
 def values_at(network: Network, x: Array) -> list[Array]:
-    """Every node's flat value at one flat point."""
+    """Every node's flat value at a flat point, or [points, elements] at points [points, inputs]."""
     values: list[Array] = []
     for i, node in enumerate(network.nodes):
         if not node.inputs:
-            values.append(np.asarray(x, dtype=np.float64).reshape(-1))
+            values.append(np.asarray(x, dtype=np.float64))
         elif isinstance(node.op, Relu):
             values.append(np.maximum(values[node.inputs[0]], 0.0))
         else:
             parts, bias = matrices(network, i)
-            values.append(sum((m @ values[j] for m, j in zip(parts, node.inputs, strict=True)), bias))
+            values.append(sum((values[j] @ m.T for m, j in zip(parts, node.inputs, strict=True)), bias))
     return values
 
 
 def relu_inputs_at(network: Network, x: Array) -> Array:
-    """The input of every ReLU at one point, flat."""
+    """The input of every ReLU at one point, flat, or at several points."""
     values = values_at(network, x)
-    return np.concatenate([values[network.nodes[i].inputs[0]] for i in network.relus])
+    return np.concatenate([values[network.nodes[i].inputs[0]] for i in network.relus], axis=-1)
 
 
 def exact_values_at(network: Network, x: Sequence[float]) -> list[list[Fraction]]:
@@ -269,19 +302,18 @@ def exact_margin(c: Clause, y: Sequence[Fraction]) -> Fraction:
 class Piece:
     """A part of the box, `rows @ x <= limits`, in which every ReLU keeps its sign and the output is affine."""
 
-    signs: tuple[int, ...]  # +1 passing, -1 blocked, per ReLU
+    signs: tuple[int, ...]  # +1 passing, -1 blocked, 0 where the input is always 0, per ReLU
     rows: Array
     limits: Array
     matrix: Array
     constant: Array
-    slack: float  # how far inside all its constraints some point of it is
+    slack: float  # some point of it is at least this far inside all its constraints
 
 
 def pieces(network: Network, box: Box) -> list[Piece]:
     """Every non-empty piece, found by splitting ReLU after ReLU and dropping what an LP shows empty."""
     lower, upper = box.lower.numpy(), box.upper.numpy()
-    points = samples(box, 400).numpy()
-    known = np.stack([relu_inputs_at(network, x) for x in points])
+    known = relu_inputs_at(network, samples(box, 4000).numpy())
     return list(_grow(network, (lower, upper), known, (), np.zeros((0, len(lower))), np.zeros(0)))
 
 
@@ -290,7 +322,8 @@ def _grow(
 ) -> Iterator[Piece]:
     maps = _affine_maps(network, signs)
     if len(signs) == network.neurons:
-        slack = _slack(rows, limits, box)
+        free = known[:, [s != 0 for s in signs]]
+        slack = float(np.abs(free).min(axis=1).max()) if free.size else _slack(rows, limits, box)
         if slack >= 0:
             yield Piece(signs, rows, limits, *maps[-1], slack)
         return
@@ -298,6 +331,12 @@ def _grow(
     i = network.relus[layer]
     matrix, constant = maps[network.nodes[i].inputs[0]]
     at = len(signs) - network.slices[i].start
+    row, least = matrix[at], constant[at] + np.minimum(matrix[at] * box[0], matrix[at] * box[1]).sum()
+    most = constant[at] + np.maximum(row * box[0], row * box[1]).sum()
+    if least >= 0 or most <= 0 or max(-least, most) < 1e-12:  # the same sign in the whole box
+        sign = 0 if max(-least, most) < 1e-12 else 1 if least >= 0 else -1
+        yield from _grow(network, box, known, (*signs, sign), rows, limits)
+        return
     for sign in (-1, 1):
         here = known[known[:, len(signs)] * sign > 0]
         more, limit = np.vstack([rows, -sign * matrix[at]]), np.append(limits, sign * constant[at])

@@ -52,7 +52,7 @@ class Options:
     intermediate: str | AbstractIntermediate = DEFAULT_INTERMEDIATE
     attack: bool = True
     gap: float | None = None
-    batch: int = 1
+    batch: int = 8  # domains split per step; 1 gives the paper's branch counts
     seed: int = 0
 
     def __post_init__(self) -> None:

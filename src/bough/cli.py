@@ -89,9 +89,9 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only")
     command.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
-    command.add_argument("--batch", type=int, default=1, metavar="N", help="domains split per step")
+    command.add_argument("--batch", type=int, default=8, metavar="N", help="domains split per step; 1 counts branches as the paper does")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
-    command.add_argument("--threads", type=int, metavar="N", help="threads for bounds; the solver uses one")
+    command.add_argument("--threads", type=int, default=1, metavar="N", help="threads for bounds (1 by default); the solver uses one")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
     command.add_argument("--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form")
     command.add_argument("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
@@ -160,12 +160,11 @@ def _search_options(options: argparse.Namespace) -> "Options":
     for path in (options.json, options.counterexample, options.vnncomp):
         if path is not None:
             check_writable(path)
-    if options.threads is not None:
-        import torch
+    if options.threads < 1:
+        raise BadInput(f"--threads is {options.threads}; give 1 or more")
+    import torch
 
-        if options.threads < 1:
-            raise BadInput(f"--threads is {options.threads}; give 1 or more")
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
     chosen = Options(
         timeout=options.timeout,
         branching=DEFAULT_BRANCHING if options.branching == "auto" else options.branching,
@@ -235,8 +234,11 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
 
 
 def _demo(options: argparse.Namespace) -> int:
+    import torch
+
     from bough.report.demo import run_demo
 
+    torch.set_num_threads(1)
     return run_demo(options.out, print)
 
 

@@ -50,13 +50,13 @@ class _BoxModel:
 
 
 @dataclass(frozen=True, eq=False)
-class _Outcome:
-    """What is proved of one domain."""
+class _Proved:
+    """What is known of a batch of domains of one clause."""
 
-    lower: float
+    lower: Tensor
     functional: Tensor
-    point: Tensor
-    start: object
+    points: Tensor
+    start: list[object]
 
 
 @final
@@ -89,7 +89,13 @@ class PlanetBounding(AbstractBounding):
             last_split=torch.full((count,), -1),
             start=(None,) * count,
         )
-        return self._bound_each(domains, cutoff, deadline)
+        bases: dict[int, object] = {}  # clauses differ in a few rows only, so each starts where the last one of its box ended
+        parts = []
+        for k, clause in enumerate(clauses):
+            domain = replace(domains[torch.tensor([k])], start=(bases.get(clause.box),))
+            parts.append(self._bound_each(domain, cutoff, deadline))
+            bases[clause.box] = parts[-1].domains.start[0]
+        return Bounded(DomainBatch.concatenate([p.domains for p in parts]), torch.cat([p.points for p in parts]))
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Tighten the intermediate bounds after the last split, then bound each domain."""
@@ -122,84 +128,84 @@ class PlanetBounding(AbstractBounding):
         return self._models[box]
 
     def _bound_each(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
-        outcomes = [self._bound_one(domains[torch.tensor([d])], cutoff, deadline) for d in range(len(domains))]
-        lower = torch.tensor([o.lower for o in outcomes], dtype=torch.float64)
-        return Bounded(
-            replace(
-                domains,
-                lower=torch.maximum(lower, domains.lower),  # a child is part of its parent
-                functional=torch.stack([o.functional for o in outcomes]),
-                start=tuple(o.start for o in outcomes),
-            ),
-            torch.stack([o.point for o in outcomes]),
-        )
+        lower, functional = domains.lower.clone(), domains.functional.clone()
+        points = torch.zeros(len(domains), self._network.inputs, dtype=torch.float64)
+        start = list(domains.start)
+        for c in domains.clause.unique().tolist():
+            rows = (domains.clause == c).nonzero()[:, 0]
+            proved = self._bound_clause(self._problem.clauses[c], domains[rows], cutoff, deadline)
+            lower[rows] = torch.maximum(lower[rows], proved.lower)  # a child is part of its parent
+            functional[rows], points[rows] = proved.functional, proved.points
+            for row, basis in zip(rows.tolist(), proved.start, strict=True):
+                start[row] = basis
+        return Bounded(replace(domains, lower=lower, functional=functional, start=tuple(start)), points)
 
-    def _bound_one(self, domain: DomainBatch, cutoff: float, deadline: Deadline) -> _Outcome:
-        clause = self._problem.clauses[int(domain.clause)]
-        where = self._root_region(clause.box, deadline).with_bounds(domain.bounds)
-        centre = ((where.lower + where.upper) / 2)[0]
-        if bool(domain.bounds.empty()):
-            return _Outcome(INFEASIBLE, domain.functional[0], centre, None)
-        lower, row = self._linear(where, clause)
-        functional = clause.coefficients[row]
-        if lower > cutoff:
-            return _Outcome(lower, functional, centre, domain.start[0])
-        try:
-            solution = self._solve(domain, clause, cutoff if self._config.early_stop else np.inf, deadline)
-        except SolverFailure:
-            self.solver_failures += 1
-            return _Outcome(lower, functional, centre, None)
-        proved, weights = self._prove(where, clause, solution)
-        if solution.status is not Status.INFEASIBLE:
-            functional = weights @ clause.coefficients
-        return _Outcome(max(lower, proved), functional, self._point(clause.box, solution, centre), solution.basis)
+    def _bound_clause(self, clause: Clause, domains: DomainBatch, cutoff: float, deadline: Deadline) -> _Proved:
+        """Linear bounds for all domains at once, then the LP for those which they do not close."""
+        root = self._root_region(clause.box, deadline)
+        where = root.with_bounds(domains.bounds)
+        # One row that stays positive is enough to be safe, so the best single row counts.
+        each_row = torch.eye(len(clause.offsets), dtype=torch.float64).expand(len(domains), -1, -1)
+        rows = bound_clause(self._network, where, clause, each_row, by_slopes(self._config.intermediate.slopes))
+        lower, best = rows.max(dim=1)
+        lower[domains.bounds.empty()] = INFEASIBLE
+        functional, start = clause.coefficients[best], list(domains.start)
+        points = ((where.lower + where.upper) / 2).clone()
+        solved: list[tuple[int, Solution]] = []
+        for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
+            try:
+                solution = self._solve(domains, d, clause, cutoff if self._config.early_stop else np.inf, deadline)
+            except SolverFailure:
+                self.solver_failures += 1
+                start[d] = None
+                continue
+            solved.append((d, solution))
+            start[d] = solution.basis
+            points[d] = self._point(clause.box, solution, points[d])
+        if solved:
+            numbers = torch.tensor([d for d, _ in solved])
+            weights, proved = self._prove(root.with_bounds(domains.bounds[numbers]), clause, [s for _, s in solved])
+            lower[numbers] = torch.maximum(lower[numbers], proved)
+            used = weights.sum(dim=1) > 0
+            functional[numbers[used]] = weights[used] @ clause.coefficients
+        return _Proved(lower, functional, points, start)
 
-    def _linear(self, where: Region, clause: Clause) -> tuple[float, int]:
-        """The best single row's linear bound: one row that stays positive is enough to be safe."""
-        each_row = torch.eye(len(clause.offsets), dtype=torch.float64)[None]
-        values = bound_clause(self._network, where, clause, each_row, by_slopes(self._config.intermediate.slopes))[0]
-        best = int(values.argmax())
-        return float(values[best]), best
-
-    def _solve(self, domain: DomainBatch, clause: Clause, cutoff: float, deadline: Deadline) -> Solution:
+    def _solve(self, domains: DomainBatch, d: int, clause: Clause, cutoff: float, deadline: Deadline) -> Solution:
         from bough.bounds.planet import limits
 
         model = self._model(clause.box, deadline)
-        new = limits(model.layout, domain.bounds.lower[0], domain.bounds.upper[0], clause)
+        new = limits(model.layout, domains.bounds.lower[d], domains.bounds.upper[d], clause)
         model.solver.set_columns(new.columns, new.column_lower, new.column_upper)
         model.solver.set_rows(new.rows, new.row_lower, new.row_upper)
         model.solver.set_entries(new.entries)
-        return model.solver.solve(domain.start[0], cutoff, deadline)
+        return model.solver.solve(domains.start[d], cutoff, deadline)
 
-    def _prove(self, where: Region, clause: Clause, solution: Solution) -> tuple[float, Tensor]:
-        """The bound that the solver's multipliers prove, and the weights of the clause's rows."""
+    def _prove(self, where: Region, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Tensor]:
+        """The weights of the clause's rows, [domains, rows], and the bounds that the solver's multipliers prove, [domains].
+
+        A Farkas ray is a proof that the functional 0 is positive, so where one is given the weights are 0 and a positive
+        bound means that the domain is empty.
+        """
         layout = self._models[clause.box].layout
-        own = layout.z_row >= 0
-        multipliers = torch.full((self._network.neurons,), torch.nan, dtype=torch.float64)
-        multipliers[torch.from_numpy(own)] = torch.from_numpy(solution.row_dual[layout.z_row[own]])
-        weights = torch.from_numpy(solution.row_dual[layout.clause_rows[: len(clause.offsets)]]).clamp(min=0)
-        if not np.isfinite(solution.row_dual).all():
-            return -np.inf, weights
-        if solution.status is Status.INFEASIBLE:
-            return self._prove_empty(where, clause, multipliers), weights
-        total = float(weights.sum())
-        weights = weights / total if total > 0 else torch.full_like(weights, 1 / len(weights))
-        proved = bound_clause(self._network, where, clause, weights[None, None], by_multipliers(multipliers[None]))
-        return float(proved), weights
-
-    def _prove_empty(self, where: Region, clause: Clause, ray: Tensor) -> float:
-        """Infinity if the Farkas ray shows, as a bound of the functional 0, that no point satisfies the splits."""
-        # A ray has no scale and, between solvers, no agreed sign: either sign that proves emptiness will do.
-        size = float(ray.nan_to_num().abs().max()) if len(ray) else 0.0
-        rays = torch.stack([ray, -ray]) / (size or 1.0)
-        both = where.with_bounds(Bounds(where.bounds.lower.expand(2, -1), where.bounds.upper.expand(2, -1)))
-        nothing = torch.zeros(2, 1, len(clause.offsets), dtype=torch.float64)
-        proved = bound_clause(self._network, both, clause, nothing, by_multipliers(rays))
-        return INFEASIBLE if float(proved.max()) > 0 else -INFEASIBLE
+        # Any finite multiplier is valid, so what is not finite may become 0.
+        duals = torch.from_numpy(np.stack([s.row_dual for s in solutions])).nan_to_num(0.0, 0.0, 0.0)
+        multipliers = torch.full((len(solutions), self._network.neurons), torch.nan, dtype=torch.float64)
+        own = torch.from_numpy(layout.z_row >= 0)
+        multipliers[:, own] = duals[:, torch.from_numpy(layout.z_row).long()[own]]
+        weights = duals[:, torch.from_numpy(layout.clause_rows[: len(clause.offsets)]).long()].clamp(min=0)
+        empty = torch.tensor([s.status is Status.INFEASIBLE for s in solutions])
+        total = weights.sum(dim=1, keepdim=True)
+        weights = torch.where(total > 0, weights / total.clamp(min=torch.finfo(torch.float64).tiny), 1 / weights.shape[1])
+        weights[empty] = 0.0
+        # A ray has no scale; near 1 it neither overflows nor drowns in the error bound.
+        size = multipliers.nan_to_num().abs().amax(dim=1, keepdim=True) if multipliers.shape[1] else torch.ones_like(total)
+        multipliers = torch.where(empty[:, None] & (size > 0), multipliers / size, multipliers)
+        proved = bound_clause(self._network, where, clause, weights[:, None], by_multipliers(multipliers))[:, 0]
+        return weights, torch.where(empty, torch.where(proved > 0, INFEASIBLE, -INFEASIBLE), proved)
 
     def _point(self, box: int, solution: Solution, centre: Tensor) -> Tensor:
-        limits = self._problem.property.boxes[box]
-        layout = self._models[box].layout
+        """The LP's input point, inside the box."""
+        limits, inputs = self._problem.property.boxes[box], self._models[box].layout.inputs
         point = centre.clone()
-        point[torch.from_numpy(layout.inputs).long()] = torch.from_numpy(solution.columns[: len(layout.inputs)])
+        point[torch.from_numpy(inputs).long()] = torch.from_numpy(solution.columns[: len(inputs)])
         return torch.where(torch.isfinite(point), point, centre).clamp(min=limits.lower, max=limits.upper)

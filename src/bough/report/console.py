@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, final
 
 from bough.search.observe import AbstractObserver
 
@@ -15,21 +15,25 @@ LOG_EVERY = 10.0  # seconds between lines where there is no terminal
 REFRESH = 0.2  # seconds between updates on a terminal
 
 
+@final
 class ProgressLine(AbstractObserver):
-    """Open domains, global bound, branches and seconds, on standard error."""
+    """Open domains, global bound, branches and seconds, on standard error; nothing where that is closed (None)."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._live: Live | None = None
         self._last = time.monotonic()
 
     def __enter__(self) -> "ProgressLine":
-        if self._stream.isatty():
+        if self._stream is not None and self._stream.isatty():
             from rich.console import Console
             from rich.live import Live
 
             self._live = Live(
-                "attacking and bounding the root ...", console=Console(file=self._stream), refresh_per_second=5, transient=True
+                "attacking and bounding the root ...",
+                console=Console(file=self._stream),
+                refresh_per_second=5,
+                transient=True,
             )
             self._live.start()
         return self
@@ -40,6 +44,8 @@ class ProgressLine(AbstractObserver):
 
     def seen(self, state: "SearchState", seconds: float) -> None:
         """Say where the search stands, if it is time to."""
+        if self._stream is None:
+            return
         now = time.monotonic()
         if now - self._last < (REFRESH if self._live is not None else LOG_EVERY):
             return

@@ -1,11 +1,14 @@
-"""One JSON line per run: everything a table or a plot needs, and how to repeat it. Described field by field in docs/record.md."""
+"""One JSON line per run: everything a table or a plot needs, and how to repeat it.
+
+Described field by field in docs/record.md.
+"""
 
 import json
 import math
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -35,13 +38,14 @@ class Run:
 
 def versions() -> dict[str, str]:
     """Versions of what a result depends on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "absent"
-    return found
+    return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
 
 
 def revision() -> str | None:
@@ -56,6 +60,7 @@ def revision() -> str | None:
             text=True,
             check=True,
             timeout=5,
+            env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},  # as inside a hook
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -64,7 +69,8 @@ def revision() -> str | None:
 
 def record(run: Run, result: Result | None, error: str | None = None) -> dict[str, Any]:
     """The record of a run that ended with a result, or (result None) with an error."""
-    entry: dict[str, Any] = {"schema": SCHEMA, **run.__dict__}
+    entry: dict[str, Any] = {"schema": SCHEMA, **asdict(run)}
+    entry.update(timeout=None if run.timeout is None else _finite(run.timeout))
     entry.update(verdict=None, reason=None, seconds=None, branches=None, bounds=None, domains_per_second=None)
     entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)
     if result is not None:
@@ -91,14 +97,29 @@ def _finite(value: float) -> float | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a result file whole or not at all: a reader never sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Write a result file whole or not at all: a reader never sees half of it.
+
+    What a link leads to is replaced, not the link. A device or pipe (`/dev/stdout`) is written to as it is, and so is a
+    file in a folder that takes no new ones.
+    """
+    try:
+        target = path.resolve()
+        if (path.is_file() or not path.exists()) and os.access(target.parent, os.W_OK):
+            _replace(target, text)
+        else:
+            path.write_text(text, encoding="utf-8")
+    except (OSError, RuntimeError, ValueError) as error:  # a ring of links; a name that no file can have
+        raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _replace(target: Path, text: str) -> None:
+    temporary = target.with_name(f".bough-{os.getpid()}.part")
     try:
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
+        temporary.replace(target)
+    except OSError:
         temporary.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise
 
 
 def write_record(path: Path, entry: dict[str, Any]) -> None:
@@ -108,10 +129,13 @@ def write_record(path: Path, entry: dict[str, Any]) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise now, before any work is done, if a result could not be written to this path later."""
-    if path.is_dir():
-        raise OutputError(f"cannot write {path}: it is a folder; name a file")
-    if not path.parent.is_dir():
-        raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-    target = path if path.exists() else path.parent
-    if not os.access(target, os.W_OK):
-        raise OutputError(f"cannot write {path}: permission denied")
+    try:
+        if path.is_dir():
+            raise OutputError(f"cannot write {path}: it is a folder; name a file")
+        if not path.parent.is_dir():
+            raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+        target = path if path.exists() else path.parent
+        if not os.access(target, os.W_OK):
+            raise OutputError(f"cannot write {path}: permission denied")
+    except OSError as error:  # such as a name that is too long
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
