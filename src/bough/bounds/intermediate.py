@@ -16,6 +16,7 @@ from bough.bounds.linear import Region, bound_elements
 from bough.bounds.relaxation import AbstractSlopes, AdaptiveSlopes, ParallelSlopes
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
+from bough.errors import NetworkError
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu
@@ -112,6 +113,12 @@ def _start(network: Network, box: Box) -> Region:
 def _settled(network: Network, where: Region) -> Region:
     """The same region after one more interval pass, which also gives the smallest magnitudes for the error bounds."""
     enclosure = enclose(network, where.lower, where.upper, where.bounds)
+    for i, magnitude in enumerate(enclosure.magnitude):
+        # Comparisons with NaN are false, which would make a ReLU look decided: refuse before anything stands on it.
+        if not bool(torch.isfinite(magnitude).all()):
+            raise NetworkError(
+                f"the values of node '{network.nodes[i].name}' overflow float64 somewhere in the box; nothing can be proved"
+            )
     return replace(where, bounds=enclosure.relu_inputs(network), magnitude=_magnitudes(enclosure))
 
 
@@ -171,6 +178,6 @@ def _bound_layer(
     at = (active[:, None], part.start + elements[None])
     # A domain that did not want an element keeps what it had: a domain's bounds must not depend on its batch.
     mine = wanted[active][:, elements]
-    lower[at] = torch.where(mine, torch.maximum(lower[at], new.lower), lower[at])
-    upper[at] = torch.where(mine, torch.minimum(upper[at], new.upper), upper[at])
+    lower[at] = torch.where(mine, torch.fmax(lower[at], new.lower), lower[at])
+    upper[at] = torch.where(mine, torch.fmin(upper[at], new.upper), upper[at])
     return Bounds(lower, upper)

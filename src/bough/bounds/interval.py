@@ -52,8 +52,8 @@ def enclose(network: Network, lower: Tensor, upper: Tensor, known: Bounds | None
         else:
             low, high, magnitude = _affine(network, i, lowers, uppers)
         if known is not None and i in sources:
-            low = torch.maximum(low, known.lower[:, sources[i]].reshape(low.shape))
-            high = torch.minimum(high, known.upper[:, sources[i]].reshape(high.shape))
+            low = torch.fmax(low, known.lower[:, sources[i]].reshape(low.shape))
+            high = torch.fmin(high, known.upper[:, sources[i]].reshape(high.shape))
         lowers.append(low)
         uppers.append(high)
         magnitudes.append(magnitude)

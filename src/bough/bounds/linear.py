@@ -22,6 +22,7 @@ from bough.network.ops import Add, Conv, Linear, Scale
 from bough.problem.property import Clause
 
 CHUNK_ELEMENTS = 1 << 24  # float64 elements of the widest node held at once: 128 MiB
+UNDERFLOW = 1e-250  # covers what products too small for float64 can lose, for inputs and weights of any usual size
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ def bound_functionals(network: Network, where: Region, start: int, f: Tensor, pa
     sums.least += (positive @ low + negative @ high)[..., 0]
     sums.greatest += (positive @ high + negative @ low)[..., 0]
     sums.magnitude += ((positive - negative) @ torch.maximum(low.abs(), high.abs()))[..., 0]
-    error = network.rounding * sums.magnitude
+    error = network.rounding * sums.magnitude + UNDERFLOW
     return Proved(sums.least - error, sums.greatest + error)
 
 

@@ -134,7 +134,7 @@ class PlanetBounding(AbstractBounding):
         for c in domains.clause.unique().tolist():
             rows = (domains.clause == c).nonzero()[:, 0]
             proved = self._bound_clause(self._problem.clauses[c], domains[rows], cutoff, deadline)
-            lower[rows] = torch.maximum(lower[rows], proved.lower)  # a child is part of its parent
+            lower[rows] = torch.fmax(lower[rows], proved.lower)  # a child is part of its parent
             functional[rows], points[rows] = proved.functional, proved.points
             for row, basis in zip(rows.tolist(), proved.start, strict=True):
                 start[row] = basis
@@ -165,7 +165,7 @@ class PlanetBounding(AbstractBounding):
         if solved:
             numbers = torch.tensor([d for d, _ in solved])
             weights, proved = self._prove(root.with_bounds(domains.bounds[numbers]), clause, [s for _, s in solved])
-            lower[numbers] = torch.maximum(lower[numbers], proved)
+            lower[numbers] = torch.fmax(lower[numbers], proved)
             used = weights.sum(dim=1) > 0
             functional[numbers[used]] = weights[used] @ clause.coefficients
         return _Proved(lower, functional, points, start)

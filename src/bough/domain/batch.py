@@ -29,8 +29,8 @@ class Bounds:
         return (self.lower > self.upper).any(dim=1)
 
     def intersect(self, other: "Bounds") -> "Bounds":
-        """The tighter of both, element by element."""
-        return Bounds(torch.maximum(self.lower, other.lower), torch.minimum(self.upper, other.upper))
+        """The tighter of both, element by element; what is not a number tightens nothing."""
+        return Bounds(torch.fmax(self.lower, other.lower), torch.fmin(self.upper, other.upper))
 
     def __getitem__(self, rows: Tensor | slice) -> "Bounds":
         return Bounds(self.lower[rows], self.upper[rows])

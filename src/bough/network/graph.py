@@ -94,10 +94,11 @@ class Network:
         """Relative error bound, twice over, of any sum this network's operators form in float64 (Higham's gamma_n).
 
         n counts the longest sum: products in one element of an operator or of its transpose, consumers of a node, or
-        elements of a node in a dot product, with some slack for the few operations around it.
+        elements of a node in a dot product; then one sum over all nodes, and slack for the few operations around it.
         """
         consumers = Counter(i for node in self.nodes for i in node.inputs)
-        terms = max(max(_terms(node), node.size) for node in self.nodes) + max(consumers.values(), default=0) + 16
+        longest = max(max(_terms(node), node.size) for node in self.nodes)
+        terms = longest + max(consumers.values(), default=0) + 4 * len(self.nodes) + 16
         unit = torch.finfo(torch.float64).eps / 2
         return 2 * terms * unit / (1 - terms * unit)
 
