@@ -1,9 +1,10 @@
-"""Times the Planet LP on the paper's Base network: the root, and children warm-started from its basis beside the same solved cold.
+"""Times the Planet LP on the paper's Base network: the root, and children warm-started from its basis beside the same
+solved cold.
 
     BOUGH_DATA=... python benchmarks/lp_warm_start.py [--children 12]
-
-Two kinds of child: one that changes a single ReLU, and one under the paper's policy, which renews the bounds of all later layers.
-Without the data the demo network stands in. Times here are noisy; the ratios, taken in one run, are what counts.
+ Two kinds of child: one that changes a single ReLU, and one under the paper's policy, which renews the bounds of all
+later layers. Without the data the demo network stands in. Times here are noisy; the ratios, taken in one run, are
+what counts.
 """
 
 import argparse
@@ -108,7 +109,8 @@ def main() -> None:
             warm.append(bench.solve(bounds, basis)[0])
             cold.append(bench.solve(bounds, None)[0])
         print(
-            f"child, {kind}: warm {median(warm):.3f} s (of {len(warm)}: {min(warm):.3f} to {max(warm):.3f}), cold {median(cold):.3f} s; "
+            f"child, {kind}: warm {median(warm):.3f} s (of {len(warm)}: {min(warm):.3f} to {max(warm):.3f}), "
+            f"cold {median(cold):.3f} s; "
             f"cold/warm {median(cold) / median(warm):.1f}, root/warm {cold_root / median(warm):.1f}"
         )
 

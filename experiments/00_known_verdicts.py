@@ -1,8 +1,9 @@
 """Runs bough on competition instances with known verdicts: instance lists enter, records and a table leave.
 
-    BOUGH_DATA=... python experiments/00_known_verdicts.py --out results.jsonl [--intermediate NAME] [--timeout 20] [--jobs 2]
-
-The sets are those of docs/results.md. A run that is already in the output file is not repeated. Exit status 1 if any verdict is wrong.
+    BOUGH_DATA=... python experiments/00_known_verdicts.py --out results.jsonl [--intermediate NAME] [--timeout 20]
+    [--jobs 2]
+ The sets are those of docs/results.md. A run that is already in the output file is not repeated. Exit status 1 if any
+verdict is wrong.
 """
 
 import argparse
@@ -71,7 +72,12 @@ def expected(entry: dict[str, Any], verdicts: dict[tuple[str, str, str], str]) -
 
 def table(entries: list[dict[str, Any]], verdicts: dict[tuple[str, str, str], str]) -> tuple[str, int]:
     """The summary as Markdown, and the number of wrong verdicts."""
-    lines = ["| set | instances | verified | falsified | solved | wrong | errors | median s (solved) | mean s (all) | branches, median |"]
+    lines = [
+        (
+            "| set | instances | verified | falsified | solved | wrong | errors | median s (solved) | mean s (all) | "
+            "branches, median |"
+        )
+    ]
     lines.append("|---|---|---|---|---|---|---|---|---|---|")
     wrong_in_all = 0
     for name in SETS:
@@ -106,7 +112,10 @@ def main() -> int:
     done = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     seen = {(e["set"], e["network"], e["property"]) for e in done}
     missing = [t for t in tasks(data, options.sets) if t not in seen]
-    print(f"{len(missing)} runs of at most {options.timeout:g} s, {options.jobs} at a time, {len(seen)} are done", flush=True)
+    print(
+        f"{len(missing)} runs of at most {options.timeout:g} s, {options.jobs} at a time, {len(seen)} are done",
+        flush=True,
+    )
     chosen = {"timeout": options.timeout, "intermediate": options.intermediate, "branching": options.branching}
     verdicts = known(data)
     with ProcessPoolExecutor(options.jobs) as pool, options.out.open("a") as out:
@@ -116,7 +125,11 @@ def main() -> int:
             out.flush()
             done.append(entry)
             said, truth = entry["verdict"] or entry["error"], expected(entry, verdicts)
-            print(f"{len(done):4d} {stem(entry['network'])} {stem(entry['property'])}: {said} (known: {truth}) {entry['seconds'] or 0:.1f} s", flush=True)
+            print(
+                f"{len(done):4d} {stem(entry['network'])} {stem(entry['property'])}: "
+                f"{said} (known: {truth}) {entry['seconds'] or 0:.1f} s",
+                flush=True,
+            )
     text, wrong = table(done, verdicts)
     print(text)
     return 1 if wrong else 0

@@ -82,17 +82,22 @@ def residual(g: torch.Generator) -> Network:
     return builder.build(_linear(builder, g, x, 2))
 
 
-def pooled(g: torch.Generator) -> Network:
-    """A convolution, max-pooling lowered to ReLUs (with padding, which makes some of them idle), a dense layer."""
+def pooled(g: torch.Generator, padding: int = 0) -> Network:
+    """A convolution, max-pooling lowered to ReLUs, a dense layer."""
     builder = GraphBuilder()
     x = builder.input((1, 2, 2))
     x = builder.conv(x, normal(g, 1, 1, 2, 2), normal(g, 1) * 0.5, (1, 1), (1, 1, 0, 0))
     if integer(g, 0, 1):
         x = builder.relu(x)
-    x = builder.max_pool(x, Window((2, 2), (2, 2), (0, 0, 0, 0) if integer(g, 0, 1) else (1, 1, 1, 1)))
+    x = builder.max_pool(x, Window((2, 2), (2, 2), (padding, padding, padding, padding)))
     x = builder.reshape(x, (int(np.prod(builder.shape(x))),))
     x = builder.relu(_linear(builder, g, x, 3))
     return builder.build(_linear(builder, g, x, 2))
+
+
+def padded(g: torch.Generator) -> Network:
+    """Max-pooling with padding, whose windows at the rim hold copies of one element: ReLUs that are always at 0."""
+    return pooled(g, padding=1)
 
 
 KINDS: Mapping[str, Callable[[torch.Generator], Network]] = {
@@ -100,6 +105,7 @@ KINDS: Mapping[str, Callable[[torch.Generator], Network]] = {
     "convolutional": convolutional,
     "residual": residual,
     "pooled": pooled,
+    "padded": padded,
 }
 
 

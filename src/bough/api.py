@@ -147,8 +147,9 @@ def verify(
 ) -> Result:
     """Prove the property or find a counterexample.
 
-    `network` is an ONNX file or a PyTorch module (then give `input_shape`), `property` a VNN-LIB file or a `Property`; `options` are
-    the fields of `Options`, such as `timeout=60`. Bad input raises `bough.BadInput`; running out of time is a verdict.
+    `network` is an ONNX file or a PyTorch module (then give `input_shape`), `property` a VNN-LIB file or a
+    `Property`; `options` are the fields of `Options`, such as `timeout=60`. Bad input raises `bough.BadInput`;
+    running out of time is a verdict.
     """
     chosen = Options(**options)
     return solve(load_problem(load_network(network, input_shape), property), chosen)
@@ -164,8 +165,8 @@ def minimum(
 ) -> Result:
     """The least margin over the property's boxes: `lower_bound` is proved, `upper_bound` attained, at most `gap` apart.
 
-    The margin of a point is the largest row `coefficients @ y - offset` of a clause, least over the clauses (rows of a clause
-    with several are scaled to about unit norm); at or below 0 is unsafe.
+    The margin of a point is the largest row `coefficients @ y - offset` of a clause, least over the clauses (rows of
+    a clause with several are scaled to about unit norm); at or below 0 is unsafe.
     """
     return verify(network, property, input_shape=input_shape, gap=gap, **options)
 
@@ -184,8 +185,8 @@ def robustness(
 ) -> Result:
     """Prove that no image within `eps` of `image` (every pixel) is given another class than `label`, or find one.
 
-    `image`, [channels, height, width] as a rule, `eps` and `clip` are in pixel values; the network sees `(pixel - mean) / std`, per
-    channel. `target` asks about one other class only.
+    `image`, [channels, height, width] as a rule, `eps` and `clip` are in pixel values; the network sees `(pixel -
+    mean) / std`, per channel. `target` asks about one other class only.
     """
     chosen = Options(**options)
     pixels = torch.as_tensor(np.asarray(image)).to(torch.float64)

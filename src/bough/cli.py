@@ -1,7 +1,6 @@
 """The command line: options become objects, a run becomes a verdict on standard output; the only place that prints.
-
-The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error. Exit status: 0
-verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough.
+ The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error.
+Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough.
 """
 
 import argparse
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DEFECT
     except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
         traceback.print_exc()
-        _say(f"bough: a defect in bough ({type(error).__name__}); nothing was decided. Please report it with `bough doctor`")
+        _say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
         return DEFECT
 
 
@@ -50,21 +49,34 @@ def _say(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bough", description="A complete verifier for ReLU neural networks.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="bough", description="A complete verifier for ReLU neural networks.", allow_abbrev=False
+    )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.set_defaults(run=_no_command)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    verify = commands.add_parser("verify", help="prove a VNN-LIB property of an ONNX network, or refute it", allow_abbrev=False)
+    verify = commands.add_parser(
+        "verify", help="prove a VNN-LIB property of an ONNX network, or refute it", allow_abbrev=False
+    )
     verify.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
     verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
     verify.set_defaults(run=_verify)
-    robust = commands.add_parser("robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False)
+    robust = commands.add_parser(
+        "robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False
+    )
     robust.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
-    robust.add_argument("image", metavar="IMAGE", type=Path, help=".npy, .npz (first array) or picture; pixels 0-255 as integers, else 0-1")
+    robust.add_argument(
+        "image",
+        metavar="IMAGE",
+        type=Path,
+        help=".npy, .npz (first array) or picture; pixels 0-255 as integers, else 0-1",
+    )
     robust.add_argument("--label", type=int, required=True, help="the image's class, from 0")
     robust.add_argument("--eps", type=float, required=True, help="radius in pixel values from 0 to 1")
     robust.add_argument("--target", type=int, help="ask about this class only; all others by default")
-    robust.add_argument("--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel")
+    robust.add_argument(
+        "--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel"
+    )
     robust.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
     robust.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
     robust.set_defaults(run=_robustness)
@@ -78,22 +90,36 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_search_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default")
-    command.add_argument("--branching", default="auto", metavar="RULE", help="auto, babsr, random; `help` describes them")
-    command.add_argument("--bounds", choices=("auto", "lp"), default="auto", help="lower bounds: the Planet LP, by HiGHS")
+    command.add_argument(
+        "--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default"
+    )
+    command.add_argument(
+        "--branching", default="auto", metavar="RULE", help="auto, babsr, random; `help` describes them"
+    )
+    command.add_argument(
+        "--bounds", choices=("auto", "lp"), default="auto", help="lower bounds: the Planet LP, by HiGHS"
+    )
     command.add_argument(
         "--intermediate",
         default="auto",
         choices=("auto", "tight", "fixed", "paper"),
-        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); as the paper's authors compute them (paper)",
+        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); as in the authors' code (paper)",
     )
-    command.add_argument("--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only")
+    command.add_argument(
+        "--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only"
+    )
     command.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
-    command.add_argument("--batch", type=int, default=8, metavar="N", help="domains split per step; 1 counts branches as the paper does")
+    command.add_argument(
+        "--batch", type=int, default=8, metavar="N", help="domains split per step; 1 counts branches as the paper does"
+    )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
-    command.add_argument("--threads", type=int, default=1, metavar="N", help="threads for bounds (1 by default); the solver uses one")
+    command.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="threads for bounds (1 by default); the solver uses one"
+    )
     command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
-    command.add_argument("--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form")
+    command.add_argument(
+        "--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form"
+    )
     command.add_argument("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
     command.add_argument("--quiet", action="store_true", help="print the verdict only")
 
@@ -200,8 +226,15 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
 
 
 def _summary(result: "Result") -> str:
-    bound = f"margin at least {result.lower_bound:.6g}" if result.open_domains or result.verdict.value == "verified" else ""
-    figures = [f"{result.branches} branches", f"{result.bounds} bounds", f"depth {result.depth}", f"{result.seconds:.2f} s"]
+    bound = (
+        f"margin at least {result.lower_bound:.6g}" if result.open_domains or result.verdict.value == "verified" else ""
+    )
+    figures = [
+        f"{result.branches} branches",
+        f"{result.bounds} bounds",
+        f"depth {result.depth}",
+        f"{result.seconds:.2f} s",
+    ]
     return f"{result.reason}; " + ", ".join([*([bound] if bound else []), *figures])
 
 
@@ -236,7 +269,7 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
 def _demo(options: argparse.Namespace) -> int:
     import torch
 
-    from bough.report.demo import run_demo
+    from bough.demo import run_demo
 
     torch.set_num_threads(1)
     return run_demo(options.out, print)

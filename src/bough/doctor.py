@@ -15,7 +15,7 @@ def describe() -> str:
 
     lines = [f"{name:12s} {number}" for name, number in versions().items()]
     lines.append(f"{'revision':12s} {revision() or 'installed package'}")
-    lines.append(f"{'system':12s} {platform.system()} {platform.machine()}, {os.cpu_count()} cores, torch threads {torch.get_num_threads()}")
+    lines.append(f"{'system':12s} {platform.system()} {platform.machine()}, {os.cpu_count()} cores")
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none; bounds run on the CPU"
     lines.append(f"{'GPU':12s} {device}")
     for module, title in OPTIONAL.items():

@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bough.errors import PropertyError
-from bough.problem import vnnlib
+from bough.problem import formula
 from bough.problem.property import Box, Clause, Property
 from bough.problem.vnnlib import parse_property, read_property, write_property
 
@@ -202,7 +202,7 @@ def test_blow_up_is_refused_before_it_happens() -> None:
 
 
 def test_too_many_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vnnlib, "MAX_NUMBERS", 5)
+    monkeypatch.setattr(formula, "MAX_NUMBERS", 5)
     arms = [f"(and (<= X_0 0.{k}) (<= Y_0 {k}))" for k in range(3)]
     with pytest.raises(PropertyError, match="3 boxes of 2 inputs"):
         parse_property(HEAD + f"(assert (or {' '.join(arms)}))")

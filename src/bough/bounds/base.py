@@ -19,7 +19,9 @@ class Bounded:
 
 
 class AbstractBounding(ABC):
-    """A bounder at work on one problem. Results depend on the domains handed in only, not on what was bounded before."""
+    """A bounder at work on one problem. Results depend on the domains handed in only, not on what was bounded
+    before.
+    """
 
     @abstractmethod
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:

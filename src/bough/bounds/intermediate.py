@@ -116,8 +116,9 @@ def _settled(network: Network, where: Region) -> Region:
     for i, magnitude in enumerate(enclosure.magnitude):
         # Comparisons with NaN are false, which would make a ReLU look decided: refuse before anything stands on it.
         if not bool(torch.isfinite(magnitude).all()):
+            name = network.nodes[i].name
             raise NetworkError(
-                f"the values of node '{network.nodes[i].name}' overflow float64 somewhere in the box; nothing can be proved"
+                f"the values of node '{name}' overflow float64 somewhere in the box; nothing can be proved"
             )
     return replace(where, bounds=enclosure.relu_inputs(network), magnitude=_magnitudes(enclosure))
 
@@ -166,7 +167,13 @@ def _sweep(
 
 
 def _bound_layer(
-    network: Network, where: Region, part: slice, source: int, wanted: Tensor, slopes: AbstractSlopes, deadline: Deadline
+    network: Network,
+    where: Region,
+    part: slice,
+    source: int,
+    wanted: Tensor,
+    slopes: AbstractSlopes,
+    deadline: Deadline,
 ) -> Bounds:
     """One layer's bounds, renewed for the ReLUs that some domain wants."""
     active, elements = wanted.any(dim=1).nonzero()[:, 0], wanted.any(dim=0).nonzero()[:, 0]

@@ -1,7 +1,7 @@
-"""Interval bounds (the paper's naive relaxation, Figure 1a): a box and known ReLU bounds enter, an enclosure of every node leaves.
-
-Everything is float64 with an outward margin for rounding, so the enclosures hold in real arithmetic. The same pass gives
-the magnitudes that every other error bound in this package is proportional to.
+"""Interval bounds (the paper's naive relaxation, Figure 1a): a box and known ReLU bounds enter, an enclosure of every
+node leaves.
+ Everything is float64 with an outward margin for rounding, so the enclosures hold in real arithmetic. The same pass
+gives the magnitudes that every other error bound in this package is proportional to.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,9 @@ from bough.network.ops import Relu
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
-    """For every node: lower and upper [domains, *shape], and the magnitude [domains, *shape] of the sums that form it."""
+    """For every node: lower and upper [domains, *shape], and the magnitude [domains, *shape] of the sums that form
+    it.
+    """
 
     lower: list[Tensor]
     upper: list[Tensor]
@@ -36,9 +38,11 @@ class Enclosure:
 
 
 def enclose(network: Network, lower: Tensor, upper: Tensor, known: Bounds | None = None) -> Enclosure:
-    """Propagate the boxes [domains, inputs] through the network, intersecting each ReLU's input with what is known of it.
+    """Propagate the boxes [domains, inputs] through the network, intersecting each ReLU's input with what is known of
+    it.
 
-    Where the intersection is empty the domain holds no point; the enclosure then still is finite and `lower > upper` there.
+    Where the intersection is empty the domain holds no point; the enclosure then still is finite and `lower > upper`
+    there.
     """
     domains = lower.shape[0]
     lowers = [lower.reshape(domains, *network.input_shape)]
@@ -64,7 +68,8 @@ def _affine(network: Network, i: int, lowers: list[Tensor], uppers: list[Tensor]
     """Centre and radius through one affine node, rounded outward by the error of the sums involved."""
     node = network.nodes[i]
     centres = [(lowers[j] + uppers[j]) / 2 for j in node.inputs]
-    # Twice the rounding of the two subtractions; an empty interval (lower > upper) gives a radius that still covers both.
+    # Twice the rounding of the two subtractions; an empty interval (lower > upper) gives a radius that still covers
+    # both.
     radii = [
         torch.maximum((uppers[j] - c).abs(), (c - lowers[j]).abs()) * (1 + 2**-50)
         for j, c in zip(node.inputs, centres, strict=True)

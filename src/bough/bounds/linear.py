@@ -1,10 +1,9 @@
 """Linear bounds: functionals of a node go back to the input through relaxed ReLUs; proved bounds of them leave.
-
-The bound is the Lagrangian of the network's own equations: a multiplier per node element (the coefficients met on the way),
-and at each ReLU the worst case of its graph between its bounds (`relaxation.extremes`). It is valid whatever the multipliers
-are, so computed multipliers count as exact numbers, and rounding enters only where they are multiplied through an operator:
-at most `rounding * |multiplier| . magnitude` per node, with magnitudes from the interval pass. That error is
-subtracted: every bound returned here holds in real arithmetic.
+ The bound is the Lagrangian of the network's own equations: a multiplier per node element (the coefficients met on
+the way), and at each ReLU the worst case of its graph between its bounds (`relaxation.extremes`). It is valid
+whatever the multipliers are, so computed multipliers count as exact numbers, and rounding enters only where they are
+multiplied through an operator: at most `rounding * |multiplier| . magnitude` per node, with magnitudes from the
+interval pass. That error is subtracted: every bound returned here holds in real arithmetic.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,9 @@ UNDERFLOW = 1e-250  # covers what products too small for float64 can lose, for i
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Where functionals are bounded: input boxes [domains, inputs], ReLU bounds, and magnitudes that cover all of them."""
+    """Where functionals are bounded: input boxes [domains, inputs], ReLU bounds, and magnitudes that cover all of
+    them.
+    """
 
     lower: Tensor
     upper: Tensor
@@ -41,7 +42,8 @@ class Region:
 
 
 PassRelu = Callable[[slice, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(which ReLUs, nu [domains, rows, n], lower [domains, 1, n], upper) -> (lam like nu, numbers of those that may lose)."""
+"""(which ReLUs, nu [domains, rows, n], lower [domains, 1, n], upper) -> (lam like nu, numbers of those that may
+lose)."""
 
 
 def by_slopes(slopes: AbstractSlopes) -> PassRelu:
@@ -61,7 +63,9 @@ def by_slopes(slopes: AbstractSlopes) -> PassRelu:
 
 
 def by_multipliers(multipliers: Tensor) -> PassRelu:
-    """Pass every ReLU with a given multiplier [domains, neurons]; NaN means: as if passing or blocked, losing nothing."""
+    """Pass every ReLU with a given multiplier [domains, neurons]; NaN means: as if passing or blocked, losing
+    nothing.
+    """
 
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         del upper
@@ -147,7 +151,9 @@ def bound_clause(network: Network, where: Region, clause: Clause, weights: Tenso
 def bound_elements(
     network: Network, where: Region, node: int, elements: Tensor, slopes: AbstractSlopes, deadline: Deadline
 ) -> Bounds:
-    """Bound some elements of a node over each domain: lower and upper [domains, elements], in chunks that fit memory."""
+    """Bound some elements of a node over each domain: lower and upper [domains, elements], in chunks that fit
+    memory.
+    """
     domains, size = where.lower.shape[0], network.nodes[node].size
     widest = max(n.size for n in network.nodes[: node + 1])
     step = max(1, CHUNK_ELEMENTS // (domains * widest))

@@ -1,8 +1,8 @@
-"""Lower bounds by the Planet LP: exact for the relaxation, one HiGHS model per box, edited in place, warm-started from the parent.
-
-The solver's word closes nothing. Its row duals become multipliers of the network's equations, and the bound is what
-`linear.bound_functionals` proves from them in float64 with its rounding error subtracted; an infeasible domain is closed only
-when its Farkas ray, evaluated the same way with a zero objective, is positive.
+"""Lower bounds by the Planet LP: exact for the relaxation, one HiGHS model per box, edited in place, warm-started
+from the parent.
+ The solver's word closes nothing. Its row duals become multipliers of the network's equations, and the bound is what
+`linear.bound_functionals` proves from them in float64 with its rounding error subtracted; an infeasible domain is
+closed only when its Farkas ray, evaluated the same way with a zero objective, is positive.
 """
 
 from dataclasses import dataclass, field, replace
@@ -89,7 +89,9 @@ class PlanetBounding(AbstractBounding):
             last_split=torch.full((count,), -1),
             start=(None,) * count,
         )
-        bases: dict[int, object] = {}  # clauses differ in a few rows only, so each starts where the last one of its box ended
+        bases: dict[
+            int, object
+        ] = {}  # clauses differ in a few rows only, so each starts where the last one of its box ended
         parts = []
         for k, clause in enumerate(clauses):
             domain = replace(domains[torch.tensor([k])], start=(bases.get(clause.box),))
@@ -181,10 +183,11 @@ class PlanetBounding(AbstractBounding):
         return model.solver.solve(domains.start[d], cutoff, deadline)
 
     def _prove(self, where: Region, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Tensor]:
-        """The weights of the clause's rows, [domains, rows], and the bounds that the solver's multipliers prove, [domains].
+        """The weights of the clause's rows, [domains, rows], and the bounds that the solver's multipliers prove,
+        [domains].
 
-        A Farkas ray is a proof that the functional 0 is positive, so where one is given the weights are 0 and a positive
-        bound means that the domain is empty.
+        A Farkas ray is a proof that the functional 0 is positive, so where one is given the weights are 0 and a
+        positive bound means that the domain is empty.
         """
         layout = self._models[clause.box].layout
         # Any finite multiplier is valid, so what is not finite may become 0.
@@ -195,10 +198,14 @@ class PlanetBounding(AbstractBounding):
         weights = duals[:, torch.from_numpy(layout.clause_rows[: len(clause.offsets)]).long()].clamp(min=0)
         empty = torch.tensor([s.status is Status.INFEASIBLE for s in solutions])
         total = weights.sum(dim=1, keepdim=True)
-        weights = torch.where(total > 0, weights / total.clamp(min=torch.finfo(torch.float64).tiny), 1 / weights.shape[1])
+        weights = torch.where(
+            total > 0, weights / total.clamp(min=torch.finfo(torch.float64).tiny), 1 / weights.shape[1]
+        )
         weights[empty] = 0.0
         # A ray has no scale; near 1 it neither overflows nor drowns in the error bound.
-        size = multipliers.nan_to_num().abs().amax(dim=1, keepdim=True) if multipliers.shape[1] else torch.ones_like(total)
+        size = (
+            multipliers.nan_to_num().abs().amax(dim=1, keepdim=True) if multipliers.shape[1] else torch.ones_like(total)
+        )
         multipliers = torch.where(empty[:, None] & (size > 0), multipliers / size, multipliers)
         proved = bound_clause(self._network, where, clause, weights[:, None], by_multipliers(multipliers))[:, 0]
         return weights, torch.where(empty, torch.where(proved > 0, INFEASIBLE, -INFEASIBLE), proved)

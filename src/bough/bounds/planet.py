@@ -1,9 +1,10 @@
-"""The Planet relaxation (Ehlers 2017; the paper's Figure 1c) as arrays: a network and root bounds enter, a linear program leaves.
-
-Columns: free inputs; for each ReLU its input z, and where it is ambiguous at the root its output x; the network's outputs y; the
-objective t. Rows: `z = affine(earlier columns)`, `x >= z`, `x <= chord`, `y = affine(...)`, `t >= row k of the clause at y`.
-ReLUs blocked at the root need no column, passing ones that depend on very few columns are substituted.
-The limits of a domain are a pure function of its bounds and clause (`limits`), so nothing of an earlier domain can linger.
+"""The Planet relaxation (Ehlers 2017; the paper's Figure 1c) as arrays: a network and root bounds enter, a linear
+program leaves.
+ Columns: free inputs; for each ReLU its input z, and where it is ambiguous at the root its output x; the network's
+outputs y; the objective t. Rows: `z = affine(earlier columns)`, `x >= z`, `x <= chord`, `y = affine(...)`, `t >= row
+k of the clause at y`. ReLUs blocked at the root need no column, passing ones that depend on very few columns are
+substituted. The limits of a domain are a pure function of its bounds and clause (`limits`), so nothing of an earlier
+domain can linger.
 """
 
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from torch.nn import functional
 
 from bough.bounds.relaxation import chord
 from bough.domain.batch import Bounds
-from bough.network.graph import Network, Node
-from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
+from bough.network.graph import Network, Node, Shape
+from bough.network.ops import Add, Conv, Linear, Relu, Scale, Select
 from bough.problem.property import Box, Clause
 from bough.solvers.program import Array, LinearProgram
 
@@ -30,7 +31,8 @@ SUBSTITUTE = 3  # a passing ReLU with at most this many columns is substituted i
 class Layout:
     """Where things are in the program. All index arrays are int32.
 
-    `z_row` and `z_column` are [neurons], -1 where there is none; `amb` lists the root-ambiguous ReLUs, with columns and rows.
+    `z_row` and `z_column` are [neurons], -1 where there is none; `amb` lists the root-ambiguous ReLUs, with columns
+    and rows.
     """
 
     inputs: Index  # flat numbers of the free inputs; their columns are 0, 1, ...
@@ -83,7 +85,9 @@ class _Assembly:
 
 
 def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[LinearProgram, Layout]:
-    """The program of a box, for clauses of up to `clause_rows` rows; limits are those of the root, with no clause set."""
+    """The program of a box, for clauses of up to `clause_rows` rows; limits are those of the root, with no clause
+    set.
+    """
     lower, upper = box.lower.numpy(), box.upper.numpy()
     assembly = _Assembly(network.inputs + 2 * network.neurons + network.outputs + 1)
     free = np.flatnonzero(lower < upper).astype(np.int32)
@@ -106,7 +110,11 @@ def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[L
     assembly.new_rows(assembly.unit(outputs) - last.matrix, last.constant, last.constant)
     nothing = np.full(clause_rows, -np.inf)
     rows = assembly.new_rows(assembly.unit(np.repeat(objective, clause_rows)), nothing, -nothing)
-    amb, amb_x, above, below = (np.concatenate(p).astype(np.int32) for p in zip(*amb_parts, strict=True)) if amb_parts else (np.zeros(0, np.int32),) * 4
+    amb, amb_x, above, below = (
+        (np.concatenate(p).astype(np.int32) for p in zip(*amb_parts, strict=True))
+        if amb_parts
+        else (np.zeros(0, np.int32),) * 4
+    )
     layout = Layout(free, z_row, z_column, amb, amb_x, above, below, outputs, int(objective[0]), rows)
     return _program(assembly, layout, lower, upper), layout
 
@@ -140,7 +148,9 @@ def _relu(
     passing, ambiguous = low >= 0, (low < 0) & (high > 0)
     own = np.flatnonzero(ambiguous | (passing & (entries > SUBSTITUTE)))
     columns = assembly.new_columns(len(own))
-    z_row[part.start + own] = assembly.new_rows(assembly.unit(columns) - z.matrix[own], z.constant[own], z.constant[own])
+    z_row[part.start + own] = assembly.new_rows(
+        assembly.unit(columns) - z.matrix[own], z.constant[own], z.constant[own]
+    )
     z_column[part.start + own] = columns
     amb = np.flatnonzero(ambiguous)
     at = z_column[part.start + amb]
@@ -161,8 +171,9 @@ def _relu(
 
 def _affine(network: Network, node: Node, arguments: list[_Expression]) -> _Expression:
     op, value = node.op, arguments[0]
-    if isinstance(op, Reshape):
-        return value
+    if isinstance(op, Linear | Conv):
+        weight, bias = _as_matrix(op, node, network.nodes[node.inputs[0]].shape)
+        return _Expression((weight @ value.matrix).tocsr(), weight @ value.constant + bias)
     if isinstance(op, Select):
         index = op.index.numpy()
         return _Expression(value.matrix[index], value.constant[index])
@@ -172,21 +183,18 @@ def _affine(network: Network, node: Node, arguments: list[_Expression]) -> _Expr
         factor = op.factor.expand(node.shape).reshape(-1).numpy()
         bias = op.bias.expand(node.shape).reshape(-1).numpy()
         return _Expression((sparse.diags(factor) @ value.matrix).tocsr(), factor * value.constant + bias)
-    weight, bias = _as_matrix(network, node)
-    return _Expression((weight @ value.matrix).tocsr(), weight @ value.constant + bias)
+    return value  # Reshape
 
 
-def _as_matrix(network: Network, node: Node) -> tuple[sparse.csr_matrix, Array]:
-    """The sparse matrix and bias of a Linear or Conv node on flat vectors."""
-    op = node.op
+def _as_matrix(op: Linear | Conv, node: Node, source: Shape) -> tuple[sparse.csr_matrix, Array]:
+    """The sparse matrix and bias of a node on flat vectors, from one of shape `source`."""
     if isinstance(op, Linear):
         repeats = node.size // op.weight.shape[0]
         matrix = sparse.csr_matrix(op.weight.numpy())
         if repeats > 1:
             matrix = sparse.kron(sparse.identity(repeats), matrix, format="csr")
         return matrix, np.tile(op.bias.numpy(), repeats)
-    assert isinstance(op, Conv)
-    return _conv_matrix(op, network.nodes[node.inputs[0]].shape), np.repeat(op.bias.numpy(), node.size // len(op.bias))
+    return _conv_matrix(op, source), np.repeat(op.bias.numpy(), node.size // len(op.bias))
 
 
 def _conv_matrix(op: Conv, shape: tuple[int, ...]) -> sparse.csr_matrix:
@@ -221,7 +229,9 @@ class Limits:
 
 
 def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Limits:
-    """Limits and entries of one domain with ReLU bounds `lower`, `upper` [neurons] (facts 2.5, without its stale bounds)."""
+    """Limits and entries of one domain with ReLU bounds `lower`, `upper` [neurons] (facts 2.5, without its stale
+    bounds).
+    """
     own = np.flatnonzero(layout.z_column >= 0)
     amb = layout.amb
     low, high = lower.numpy(), upper.numpy()

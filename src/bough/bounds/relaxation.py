@@ -1,8 +1,8 @@
 """How a linear functional passes a ReLU: the choice of slopes, and what any choice costs.
-
-Glossary, at one ReLU with input z in [l, u] and output x = max(z, 0): `nu` is the functional's coefficient on x, `lam` the
-coefficient it is given on z. For *every* lam the functional loses at most `min over the ReLU's graph of nu x - lam z`, which is
-attained at z in {l, 0, u}. So slopes, LP multipliers and rounded numbers are all valid; they differ only in what they lose.
+ Glossary, at one ReLU with input z in [l, u] and output x = max(z, 0): `nu` is the functional's coefficient on x,
+`lam` the coefficient it is given on z. For *every* lam the functional loses at most `min over the ReLU's graph of nu
+x - lam z`, which is attained at z in {l, 0, u}. So slopes, LP multipliers and rounded numbers are all valid; they
+differ only in what they lose.
 """
 
 from abc import ABC, abstractmethod
@@ -44,7 +44,9 @@ class ParallelSlopes(AbstractSlopes):
 @final
 @dataclass(frozen=True)
 class AdaptiveSlopes(AbstractSlopes):
-    """The chord from above; from below the line through 0 of slope 0 or 1 that cuts off less (CROWN, Zhang et al. 2018)."""
+    """The chord from above; from below the line through 0 of slope 0 or 1 that cuts off less (CROWN, Zhang et al.
+    2018).
+    """
 
     @property
     def symmetric(self) -> bool:

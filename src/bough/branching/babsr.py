@@ -1,7 +1,7 @@
-"""BaBSR (Bunel et al. 2020), exactly as the paper's authors run it (facts 3.1 and 3.2): bounds enter, one ReLU per domain leaves.
-
-The score estimates how much a split improves a Wong-Kolter bound: a functional goes back once from the output with the chord's
-slopes, and at every ambiguous ReLU the bias and intercept terms tell what either side would gain.
+"""BaBSR (Bunel et al. 2020), exactly as the paper's authors run it (facts 3.1 and 3.2): bounds enter, one ReLU per
+domain leaves.
+ The score estimates how much a split improves a Wong-Kolter bound: a functional goes back once from the output with
+the chord's slopes, and at every ambiguous ReLU the bias and intercept terms tell what either side would gain.
 """
 
 from dataclasses import dataclass
@@ -82,26 +82,25 @@ class BaBSR(AbstractBrancher):
         """The biases, which do not change."""
         return _Memory(problem.network, local_bias(problem.network), 0)
 
-    def decide(self, memory: object, domains: DomainBatch) -> Decision:
+    def decide(self, memory: _Memory, domains: DomainBatch) -> Decision:
         """Facts 3.2; the count of first-layer picks runs through the domains in order, as in the authors' code."""
-        assert isinstance(memory, _Memory)
         network = memory.network
         found = scores(network, memory.bias, domains)
         parts = list(network.slices.values())
-        best = [found.score[:, p].max(dim=1) for p in parts]
-        worst = [found.intercept[:, p].min(dim=1) for p in parts]
+        best = torch.stack([found.score[:, p].max(dim=1).values for p in parts], dim=1).tolist()
+        worst = torch.stack([found.intercept[:, p].min(dim=1).values for p in parts], dim=1).tolist()
         ambiguous = domains.bounds.ambiguous()
         picks, chosen = memory.first_layer_picks, []
-        for d in range(len(domains)):
+        for d, (scored, dropped) in enumerate(zip(best, worst, strict=True)):
             # Ties between layers go to the later one (the authors compare (value, layer) pairs).
-            layer = max(range(len(parts)), key=lambda k: (float(best[k].values[d]), k))  # noqa: B023 - used at once
-            falling = [k for k in range(len(parts)) if float(worst[k].values[d]) < INTERCEPT_THRESHOLD]
-            if layer != 0 and float(best[layer].values[d]) > SCORE_THRESHOLD:
-                chosen.append(parts[layer].start + int(best[layer].indices[d]))
+            score, layer = max((score, layer) for layer, score in enumerate(scored))
+            falling = [layer for layer, drop in enumerate(dropped) if drop < INTERCEPT_THRESHOLD]
+            if layer != 0 and score > SCORE_THRESHOLD:
+                chosen.append(parts[layer].start + int(found.score[d, parts[layer]].argmax()))
             elif falling and picks < CONSECUTIVE_FIRST_LAYER:
                 layer = falling[-1]
                 picks = picks + 1 if layer == 0 else 0
-                chosen.append(parts[layer].start + int(worst[layer].indices[d]))
+                chosen.append(parts[layer].start + int(found.intercept[d, parts[layer]].argmin()))
             else:
                 picks = 0
                 chosen.append(_last_layer_first(ambiguous[d], parts))
@@ -113,5 +112,5 @@ def _last_layer_first(ambiguous: Tensor, parts: list[slice]) -> int:
     for part in reversed(parts):
         where = ambiguous[part].nonzero()
         if len(where):
-            return part.start + int(where[0])
+            return int(part.start) + int(where[0])
     raise ValueError("a domain without ambiguous ReLUs cannot be split")

@@ -22,9 +22,8 @@ class RandomChoice(AbstractBrancher):
         del problem
         return torch.Generator().manual_seed(self.seed).get_state()
 
-    def decide(self, memory: object, domains: DomainBatch) -> Decision:
+    def decide(self, memory: torch.Tensor, domains: DomainBatch) -> Decision:
         """Draw one ReLU per domain."""
-        assert isinstance(memory, torch.Tensor)
         generator = torch.Generator()
         generator.set_state(memory)
         neurons = torch.multinomial(domains.bounds.ambiguous().double(), 1, generator=generator)[:, 0]

@@ -1,7 +1,6 @@
 """Subproblems as plain values, batched: what every layer above may hold.
-
-A domain is the part of one clause's box in which some ReLUs have a given sign. Arrays are indexed [domain, ...], and ReLUs
-by their flat number in the network.
+ A domain is the part of one clause's box in which some ReLUs have a given sign. Arrays are indexed [domain, ...], and
+ReLUs by their flat number in the network.
 """
 
 from collections.abc import Sequence
@@ -40,8 +39,9 @@ class Bounds:
 class DomainBatch:
     """A batch of subproblems, as structure of arrays.
 
-    `functional` is the combination of the clause's rows that the bound was proved for, and what branching rules look at;
-    `start` is what the bounder that made a domain wants back when it bounds the children (a basis, dual variables).
+    `functional` is the combination of the clause's rows that the bound was proved for, and what branching rules look
+    at; `start` is what the bounder that made a domain wants back when it bounds the children (a basis, dual
+    variables).
     """
 
     clause: Tensor  # int64 [domains]

@@ -1,4 +1,6 @@
-"""The network under verification, immutable: topologically ordered nodes with known shapes, and its ReLUs counted flat."""
+"""The network under verification, immutable: topologically ordered nodes with known shapes, and its ReLUs counted
+flat.
+"""
 
 import math
 from collections import Counter

@@ -1,4 +1,5 @@
-"""Going through a network, apart from what one does there: operator -> function tables, one forward and one backward walk.
+"""Going through a network, apart from what one does there: operator -> function tables, one forward and one backward
+walk.
 
 `forward` evaluates every node; `backward` carries linear functionals from a node to the input. What happens at a ReLU
 is the caller's, since that is where relaxations differ. Supporting an operator means one row in each table.
@@ -30,7 +31,9 @@ def _conv_transpose(op: Conv, shapes: Sequence[Shape], f: Tensor) -> tuple[Tenso
     top, left, bottom, right = op.padding
     # Build the padded input's functional, then drop the padding: exact for every stride, dilation and padding.
     full = (height + top + bottom, width + left + right)
-    reached = [(f.shape[-2 + d] - 1) * op.stride[d] + op.dilation[d] * (op.weight.shape[-2 + d] - 1) + 1 for d in (0, 1)]
+    reached = [
+        (f.shape[-2 + d] - 1) * op.stride[d] + op.dilation[d] * (op.weight.shape[-2 + d] - 1) + 1 for d in (0, 1)
+    ]
     spread = functional.conv_transpose2d(f, op.weight, None, op.stride, 0, 0, op.groups, op.dilation)
     spread = functional.pad(spread, (0, full[1] - reached[1], 0, full[0] - reached[0]))
     return (spread[..., top : top + height, left : left + width],)

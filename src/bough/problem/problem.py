@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from bough.problem.property import Clause, Property
 class Replays(Protocol):
     """Runs the network as its owner would, not as bough read it."""
 
-    def run(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Flat output of one flat input point, computed in the network's own precision."""
         ...
 

@@ -1,7 +1,7 @@
 """The question: input boxes and the unsafe set in disjunctive form, as plain values.
-
-A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every row of
-`coefficients @ y <= offsets` holds at its output y. The set is closed: equality is unsafe, unless the row is strict.
+ A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every
+row of `coefficients @ y <= offsets` holds at its output y. The set is closed: equality is unsafe, unless the row is
+strict.
 """
 
 import math
@@ -25,19 +25,24 @@ class Box:
 
     def __post_init__(self) -> None:
         if self.lower.shape != self.upper.shape or self.lower.ndim != 1:
-            raise PropertyError(f"a box needs two flat vectors of one length, not {tuple(self.lower.shape)} and {tuple(self.upper.shape)}")
+            shapes = f"{tuple(self.lower.shape)} and {tuple(self.upper.shape)}"
+            raise PropertyError(f"a box needs two flat vectors of one length, not {shapes}")
         bad = ~(torch.isfinite(self.lower) & torch.isfinite(self.upper))
         if bool(bad.any()):
             raise PropertyError(f"input X_{int(bad.nonzero()[0])} has no finite lower and upper bound; give it both")
         inverted = self.lower > self.upper
         if bool(inverted.any()):
             i = int(inverted.nonzero()[0])
-            raise PropertyError(f"the box of input X_{i} is empty: lower bound {self.lower[i]:g} is above upper bound {self.upper[i]:g}")
+            raise PropertyError(
+                f"the box of input X_{i} is empty: lower bound {self.lower[i]:g} is above upper bound {self.upper[i]:g}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Clause:
-    """One way to be unsafe: the point is in box number `box` and `coefficients @ y <= offsets` row by row (`<` where strict)."""
+    """One way to be unsafe: the point is in box number `box` and `coefficients @ y <= offsets` row by row (`<` where
+    strict).
+    """
 
     box: int
     coefficients: Tensor  # [rows, outputs], float64
@@ -49,7 +54,9 @@ class Clause:
         if len(self.offsets) == 1:
             return self
         norms = self.coefficients.norm(dim=1)
-        factors = torch.tensor([math.ldexp(1.0, -math.frexp(float(n))[1]) if n > 0 else 1.0 for n in norms], dtype=torch.float64)
+        factors = torch.tensor(
+            [math.ldexp(1.0, -math.frexp(float(n))[1]) if n > 0 else 1.0 for n in norms], dtype=torch.float64
+        )
         return Clause(self.box, self.coefficients * factors[:, None], self.offsets * factors, self.strict)
 
     def margins(self, y: Tensor) -> Tensor:
@@ -86,7 +93,9 @@ class Property:
     def check_fits(self, inputs: int, outputs: int) -> None:
         """Raise unless the property speaks of a network with these sizes."""
         if self.inputs != inputs:
-            raise PropertyError(f"the property has {self.inputs} inputs, the network {inputs}; they do not belong together")
+            raise PropertyError(
+                f"the property has {self.inputs} inputs, the network {inputs}; they do not belong together"
+            )
         if self.outputs != outputs:
             raise PropertyError(f"the property speaks of {self.outputs} outputs, the network has {outputs}")
 
@@ -112,7 +121,9 @@ def robustness_property(
     clauses = []
     for target in targets:
         if not 0 <= target < classes or target == label:
-            raise PropertyError(f"target {target} is no class other than the label {label}: the network has {classes} outputs, numbered from 0")
+            raise PropertyError(
+                f"target {target} is no class other than the label {label}: the network has {classes} outputs, from 0"
+            )
         row = torch.zeros(1, classes, dtype=torch.float64)
         row[0, label], row[0, target] = 1.0, -1.0
         clauses.append(Clause(0, row, torch.zeros(1, dtype=torch.float64), (False,)))
@@ -130,7 +141,8 @@ def image_property(
     std: float | Sequence[float] = 1.0,
     clip: tuple[float, float] | None = (0.0, 1.0),
 ) -> Property:
-    """Robustness of an image given in pixel values, in the normalised inputs `(pixel - mean) / std` that the network sees.
+    """Robustness of an image given in pixel values, in the normalised inputs `(pixel - mean) / std` that the network
+    sees.
 
     `mean` and `std` are one number or one per channel (the first axis); `clip` is the range of valid pixels.
     """
@@ -157,6 +169,8 @@ def _per_channel(value: float | Sequence[float], pixels: Tensor, name: str) -> T
     numbers = torch.as_tensor(value, dtype=torch.float64).reshape(-1)
     channels = pixels.shape[0] if pixels.ndim > 1 else 1
     if len(numbers) not in (1, channels):
-        raise PropertyError(f"{name} has {len(numbers)} numbers for an image of {channels} channels; give 1 or {channels}")
+        raise PropertyError(
+            f"{name} has {len(numbers)} numbers for an image of {channels} channels; give 1 or {channels}"
+        )
     shape = (-1,) + (1,) * (pixels.ndim - 1)
     return numbers.reshape(shape).expand(pixels.shape) if pixels.ndim else numbers[0]

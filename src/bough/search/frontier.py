@@ -11,7 +11,8 @@ from bough.domain.batch import DomainBatch
 
 @final
 class Frontier:
-    """A best-first queue of domains (the paper's `pick_out`); among equal bounds the newest goes first, as in the authors' code.
+    """A best-first queue of domains (the paper's `pick_out`); among equal bounds the newest goes first, as in the
+    authors' code.
 
     The one mutable part of a search's state: copying a queue at every step would cost more than the steps.
     """

@@ -1,10 +1,8 @@
 """Branch and bound, the paper's Algorithm 1, as one loop for every bounder and brancher.
-
-`init`, then `step` until `finished`, then `result`. Deciding the sign is the special case of the paper's Appendix A: the global
-upper bound starts at 0 and the search stops at the first counterexample.
+ `init`, then `step` until `finished`, then `result`. Deciding the sign is the special case of the paper's Appendix A:
+the global upper bound starts at 0 and the search stops at the first counterexample.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -51,6 +49,7 @@ class SearchState:
     branches: int = 0
     bounds: int = 0
     depth: int = 0
+    attacked: bool = False
     started: bool = False  # whether the root was bounded
 
     @property
@@ -78,7 +77,9 @@ def search(run: Search) -> Result:
     state, reason = SearchState(Frontier(), run.brancher.prepare(run.problem)), None
     bounding = run.bounder.prepare(run.problem)
     try:
-        for state in _states(run, bounding, state):
+        while not finished(state):
+            run.deadline.check()
+            state = _next(run, bounding, state)
             for observer in run.observers:
                 observer.seen(state, run.deadline.elapsed())
     except OutOfTime:
@@ -88,21 +89,15 @@ def search(run: Search) -> Result:
     return result(run, state, reason)
 
 
-def _states(run: Search, bounding: AbstractBounding, state: SearchState) -> Iterator[SearchState]:
-    state = attack(run, state)
-    yield state
-    if not finished(state):
-        state = init(run, bounding, state)
-        yield state
-    while not finished(state):
-        run.deadline.check()
-        state = step(run, bounding, state)
-        yield state
+def _next(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
+    if not state.attacked:
+        return attack(run, state)
+    return step(run, bounding, state) if state.started else init(run, bounding, state)
 
 
 def attack(run: Search, state: SearchState) -> SearchState:
     """Try the falsifier's points before anything is bounded."""
-    run.deadline.check()
+    state = replace(state, attacked=True)
     for box, points in run.falsifier.candidates(run.problem, run.deadline):
         state = _try_points(run, state, torch.full((len(points),), box), points)
         if state.counterexample is not None:

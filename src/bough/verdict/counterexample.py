@@ -25,7 +25,8 @@ class Counterexample:
 def to_float32(x: Vector, box: Box) -> Vector:
     """The nearest float32 point inside the box, as float64 values.
 
-    Where a side is so thin that no float32 lies in it, the nearest float32 is taken: no other value can be fed to the network.
+    Where a side is so thin that no float32 lies in it, the nearest float32 is taken: no other value can be fed to the
+    network.
     """
     lower, upper = box.lower.numpy(), box.upper.numpy()
     point = np.clip(x, lower, upper).astype(np.float32)
@@ -58,7 +59,12 @@ def write(found: Counterexample, path: Path, input_shape: tuple[int, ...]) -> No
     try:
         if path.suffix == ".npz":
             with path.open("wb") as stream:
-                np.savez(stream, x=found.x.astype(np.float32).reshape(input_shape), y=found.y.astype(np.float32), clause=found.clause)
+                np.savez(
+                    stream,
+                    x=found.x.astype(np.float32).reshape(input_shape),
+                    y=found.y.astype(np.float32),
+                    clause=found.clause,
+                )
         else:
             path.write_text("sat\n" + as_text(found), encoding="ascii")
     except OSError as error:

@@ -1,0 +1,340 @@
+"""A formula of linear comparisons enters, a `Property` leaves: its disjunctive normal form as boxes and output rows.
+
+No step recurses, so that nesting is limited by memory alone. Arithmetic is exact; where its result is no float64,
+boxes and offsets are rounded outward, so that no unsafe point is lost, and output coefficients to nearest.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bough.errors import PropertyError
+from bough.problem.property import Box, Clause, Property
+
+MAX_DISJUNCTS = 200_000  # of a property in disjunctive normal form
+MAX_LITERALS = 5_000_000  # comparisons in all disjuncts together, those common to all counted once
+MAX_NUMBERS = 50_000_000  # in all boxes, and in all rows, of a property
+MAX_BITS = 5_000  # of a product of constants: beyond, it is far outside float64
+
+Place = Any  # whatever the reader's `line` and `text` understand: the index of a token, or a node of a tree
+Step = Any  # of a tree in prefix order: a string opens a node, None closes it, anything else is a leaf
+Linear = dict[tuple[str, int], Fraction | int]  # coefficients of inputs ("X", i), outputs ("Y", j), and of ONE
+ONE = ("", 0)  # the variable that is always 1: its coefficient is the constant
+
+
+@dataclass(frozen=True)
+class Source:
+    """Name of the file a formula comes from, and how to find the line and the text at a place in it, for errors."""
+
+    name: str
+    line: Callable[[Place], int]
+    text: Callable[[Place], str]
+
+    def error(self, where: Place | None, message: str) -> PropertyError:
+        """An error at this place; None is the file as a whole."""
+        place = self.name if where is None else f"{self.name}, line {self.line(where)}"
+        return PropertyError(f"{place}: {message}")
+
+
+@dataclass(slots=True, eq=False)
+class Literal:
+    """`terms <= offset`, `<` where strict: about outputs ("Y"), one input with factor 1 or -1 ("X"), or none ("")."""
+
+    about: str
+    terms: tuple[tuple[int, float], ...]
+    offset: float
+    strict: bool
+    where: Place
+    arm: int = 0  # number of the child of an `or` whose `and` it stands in; 0 is outside of all
+
+
+Formula = Literal | tuple[str, list["Formula"]]  # ("and", ...) or ("or", ...); readers resolve `not`
+
+FORMS = {
+    "<=": ("and", [(1, False)]),
+    ">=": ("and", [(-1, False)]),
+    "<": ("and", [(1, True)]),
+    ">": ("and", [(-1, True)]),
+    "=": ("and", [(1, False), (-1, False)]),
+    "!=": ("or", [(1, True), (-1, True)]),
+}
+"""A comparison as literals under a gate: the sign to multiply both sides by, and whether strict."""
+
+
+def fold(steps: Iterable[Step], combine: Callable[[str, list[Any]], Any]) -> Any:
+    """The value of a tree in prefix order, where `combine` gives that of a node from its name and its parts."""
+    opened: list[tuple[str, list[Any]]] = [("", [])]
+    for step in steps:
+        if step is None:
+            made = combine(*opened.pop())
+            opened[-1][1].append(made)
+        elif isinstance(step, str):
+            opened.append((step, []))
+        else:
+            opened[-1][1].append(step)
+    return opened[0][1][0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Comparisons
+
+
+def comparison(sides: Iterable[Step], operator: str, where: Place, source: Source) -> Formula:
+    """The formula `left operator right`; `sides` are both under "=", as trees of +, - and * over `Linear` leaves."""
+    gate, forms = FORMS[operator]
+    try:
+        difference = fold(sides, _arithmetic)
+        return gate, [_literal(difference, sign, strict, where) for sign, strict in forms]
+    except PropertyError as error:
+        reason = str(error)
+    except OverflowError:
+        reason = "comes to a number outside float64; scale it"
+    raise source.error(where, f"the constraint {source.text(where)} {reason}")
+
+
+def _arithmetic(operator: str, parts: list[Linear]) -> Linear:
+    """The value of a node, the left side minus the right side for "="; uses the parts up."""
+    if not parts:
+        raise PropertyError("has an operator without arguments; give each at least one")
+    if operator == "=" and len(parts) != 2:
+        raise PropertyError(f"compares two expressions, found {len(parts)}; give it two")
+    if operator == "*":
+        parts.sort(key=lambda part: len(part) > 1 or ONE not in part)  # constants first
+        *constants, total = parts
+        if any(len(part) > 1 or ONE not in part for part in constants):
+            raise PropertyError("multiplies variables; only linear constraints are supported")
+        for constant in constants:
+            total = _scaled(total, constant[ONE])
+        return total
+    if operator != "+":
+        kept = parts[: len(parts) > 1]  # (- a) is -a, (- a b c) is a - b - c
+        parts = kept + [_scaled(part, -1) for part in parts[len(kept) :]]
+    total = max(parts, key=len)  # takes the others up, so that a deep sum is not copied at every level
+    for part in parts:
+        if part is not total:
+            for variable, coefficient in part.items():
+                total[variable] = total.get(variable, 0) + coefficient
+    return total
+
+
+def _scaled(linear: Linear, factor: Fraction | int) -> Linear:
+    scaled = {variable: coefficient * factor for variable, coefficient in linear.items()}
+    if any(max(abs(c.numerator), c.denominator).bit_length() > MAX_BITS for c in scaled.values()):
+        raise PropertyError("multiplies constants to a number far outside float64")
+    return scaled
+
+
+def _literal(linear: Linear, sign: int, strict: bool, where: Place) -> Literal:
+    """`sign * linear <= 0`."""
+    inputs = [(i, sign * c) for (kind, i), c in linear.items() if kind == "X" and c != 0]
+    outputs = [(j, sign * c) for (kind, j), c in linear.items() if kind == "Y" and c != 0]
+    offset = Fraction(-sign * linear.get(ONE, 0))
+    if len(inputs) > 1 or (inputs and outputs):
+        wrong = "mixes inputs and outputs" if outputs else "relates several inputs"
+        raise PropertyError(f"{wrong}; only boxes (one input in a comparison) and rows of outputs are supported")
+    if inputs:
+        ((i, factor),) = inputs
+        direction = 1 if factor > 0 else -1
+        return Literal("X", ((i, direction),), _rounded_up(offset / (direction * factor)), strict, where)
+    # Outputs that cancel still make a row, so that a row of zeros can be written and read back.
+    if any(kind == "Y" for kind, _ in linear):
+        terms = tuple((j, float(c)) for j, c in outputs)
+        if any(coefficient == 0 for _, coefficient in terms):
+            raise OverflowError
+        return Literal("Y", terms, _rounded_up(offset), strict, where)
+    holds = offset > 0 if strict else offset >= 0
+    return Literal("", (), math.inf if holds else -math.inf, strict, where)
+
+
+def _rounded_up(value: Fraction) -> float:
+    nearest = float(value)
+    if nearest < value:
+        nearest = math.nextafter(nearest, math.inf)
+    if math.isinf(nearest):
+        raise OverflowError
+    return nearest
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Disjunctive normal form
+
+_Disjunct = Any  # a literal, or a tuple of disjuncts, all of which hold: shared, so that a product copies no literal
+
+
+def _merged(formula: Formula) -> tuple[list[Literal], list[Step]]:
+    """The literals common to all disjuncts; and the rest, where no gate has one child or stands in one of its kind."""
+    common: list[Literal] = []
+    steps: list[Step] = ["and"]
+    arms = itertools.count(1)
+    stack: list[tuple[Formula | None, str, int]] = [(formula, "and", 0)]
+    while stack:
+        top, within, arm = stack.pop()
+        if top is None:
+            steps.append(None)
+        elif isinstance(top, Literal):
+            top.arm = arm
+            (steps if arm else common).append(top)
+        else:
+            gate, children = top
+            if len(children) == 1:
+                gate = within
+            elif gate != within:
+                steps.append(gate)
+                stack.append((None, "", 0))
+            stack += [(child, gate, next(arms) if gate == "or" else arm) for child in reversed(children)]
+    return common, [*steps, None]
+
+
+def _size(name: str, gate: str, parts: list[Literal | tuple[int, int]]) -> tuple[int, int]:
+    """Number of disjuncts and of the literals in them; both only rise, so that the first excess ends it."""
+    disjuncts, literals = int(gate == "and"), 0
+    for part in parts:
+        more, held = (1, 1) if isinstance(part, Literal) else part
+        if gate == "and":
+            disjuncts, literals = disjuncts * more, literals * more + disjuncts * held
+        else:
+            disjuncts, literals = disjuncts + more, literals + held
+        if disjuncts > MAX_DISJUNCTS or literals > MAX_LITERALS:
+            raise PropertyError(
+                f"{name} comes to more than {MAX_DISJUNCTS:,} disjuncts, or {MAX_LITERALS:,} comparisons in them, "
+                "when its and/or are multiplied out; split it into several properties"
+            )
+    return disjuncts, literals
+
+
+def _multiplied(gate: str, parts: list[Literal | list[_Disjunct]]) -> list[_Disjunct]:
+    lists = [[part] if isinstance(part, Literal) else part for part in parts]
+    return list(itertools.product(*lists) if gate == "and" else itertools.chain.from_iterable(lists))
+
+
+def _literals(disjunct: _Disjunct) -> Iterator[Literal]:
+    stack = [disjunct]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, tuple):
+            stack.extend(reversed(top))
+        else:
+            yield top
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Boxes and clauses
+
+_Side = tuple[int, float]  # of a box: the number of the input, and 1 for its upper or -1 for its lower end
+_Bounds = dict[_Side, Literal]  # the tightest on every side that has any
+
+
+def build(formula: Formula, inputs: Sequence[Place | None], outputs: int, source: Source) -> Property:
+    """The property whose unsafe set the formula describes; `inputs` are the places where the inputs are declared."""
+    common, steps = _merged(formula)
+    fold(steps, partial(_size, source.name))
+    frame, shared, wrong = _conjunction(common, {})
+    if wrong:
+        raise _impossible(wrong, frame, source)
+    boxes: dict[frozenset[tuple[_Side, float]], int] = {}  # by where they are narrower than the frame around all
+    clauses: list[tuple[int, list[Literal]]] = []
+    for disjunct in fold(steps, _multiplied):
+        bounds, rows, found = _conjunction(_literals(disjunct), frame)
+        if not found:
+            narrower = frozenset(
+                (side, bound.offset)
+                for side, bound in bounds.items()
+                if side not in frame or bound.offset < frame[side].offset
+            )
+            clauses.append((boxes.setdefault(narrower, len(boxes)), shared + rows))
+        # Bounds that stand in different arms only met when the formula was multiplied out: no mistake.
+        elif len(found) == 2 and found[0].arm == found[1].arm:
+            raise _impossible(found, frame, source)
+        wrong = found
+    if not clauses:
+        raise _impossible(wrong, frame, source)
+    _check_numbers(len(boxes), len(inputs), "boxes", "inputs", source.name)
+    _check_numbers(sum(max(len(rows), 1) for _, rows in clauses), outputs, "rows", "outputs", source.name)
+    made = tuple(_clause(box, rows, outputs) for box, rows in clauses)
+    return Property(_boxes(frame, list(boxes), inputs, source), made)
+
+
+def _conjunction(literals: Iterable[Literal], frame: _Bounds) -> tuple[_Bounds, list[Literal], tuple[Literal, ...]]:
+    """Bounds and rows of a conjunction, and the literals for which no point within the frame can be in it."""
+    bounds: _Bounds = {}
+    rows: list[Literal] = []
+    never: tuple[Literal, ...] = ()
+    for literal in literals:
+        if literal.about == "X":
+            side = literal.terms[0]
+            if literal.offset < bounds.setdefault(side, literal).offset:
+                bounds[side] = literal
+        elif literal.about == "Y":
+            rows.append(literal)
+        elif literal.offset < 0:
+            never = (literal,)
+    return bounds, rows, never or _contradiction(bounds, frame)
+
+
+def _contradiction(bounds: _Bounds, frame: _Bounds) -> tuple[Literal, ...]:
+    """Two bounds that leave an input no value, or one that leaves it none within the frame; empty if there are none."""
+    for i in sorted({i for i, _ in bounds}):
+        below, above = bounds.get((i, -1)), bounds.get((i, 1))
+        if below and above and above.offset < -below.offset:
+            return below, above
+        for bound, opposite in ((below, frame.get((i, 1))), (above, frame.get((i, -1)))):
+            if bound and opposite and bound.offset < -opposite.offset:
+                return (bound,)
+    return ()
+
+
+def _impossible(wrong: tuple[Literal, ...], frame: _Bounds, source: Source) -> PropertyError:
+    """The error for what `_conjunction` found wrong."""
+    first, last = wrong[0], wrong[-1]
+    text = source.text(first.where)
+    if first.about == "":
+        return source.error(first.where, f"{text} never holds, so no point is unsafe; correct it")
+    i = first.terms[0][0]
+    against = f"{source.text(last.where)} on line {source.line(last.where)}"
+    if last is first:
+        lower, upper = (sign * frame[i, sign].offset if (i, sign) in frame else sign * math.inf for sign in (-1, 1))
+        against = f"the bounds {lower!r} and {upper!r} that hold everywhere"
+    return source.error(first.where, f"the box of input X_{i} is empty: {text} contradicts {against}; correct it")
+
+
+def _boxes(
+    frame: _Bounds, narrower: list[frozenset[tuple[_Side, float]]], inputs: Sequence[Place | None], source: Source
+) -> tuple[Box, ...]:
+    ends = np.full((len(narrower), 2, len(inputs)), np.inf)  # -lower and upper, as in the literals
+    for (i, sign), bound in frame.items():
+        ends[:, int(sign > 0), i] = bound.offset
+    for box, changes in enumerate(narrower):
+        for (i, sign), offset in changes:
+            ends[box, int(sign > 0), i] = offset
+    unlimited = np.isinf(ends).any(axis=0)
+    if unlimited.any():
+        upper, i = divmod(int(unlimited.argmax()), len(inputs))
+        where = " in some disjunct" if len(narrower) > 1 else ""
+        raise source.error(inputs[i], f"input X_{i} has no {('lower', 'upper')[upper]} bound{where}; give it both")
+    return tuple(map(Box, torch.from_numpy(-ends[:, 0]), torch.from_numpy(ends[:, 1])))
+
+
+def _clause(box: int, rows: list[Literal], outputs: int) -> Clause:
+    rows = rows or [Literal("Y", (), 0.0, strict=False, where=None)]  # 0 <= 0: every point of the box is unsafe
+    coefficients: NDArray[np.float64] = np.zeros((len(rows), outputs))
+    for number, row in enumerate(rows):
+        for j, coefficient in row.terms:
+            coefficients[number, j] = coefficient
+    offsets = np.array([row.offset for row in rows])
+    return Clause(box, torch.from_numpy(coefficients), torch.from_numpy(offsets), tuple(row.strict for row in rows))
+
+
+def _check_numbers(count: int, size: int, many: str, each: str, name: str) -> None:
+    if count * size > MAX_NUMBERS:
+        raise PropertyError(
+            f"{name} comes to {count:,} {many} of {size:,} {each} when its and/or are multiplied out, more than "
+            f"{MAX_NUMBERS:,} numbers; split it into several properties"
+        )
