@@ -174,7 +174,8 @@ def test_an_unexpected_error_shows_where_it_happened(bough: Shell, monkeypatch: 
     monkeypatch.setattr("bough.api.solve", lambda *_: 1 // 0)
     said = bough("verify", *bough.problem(SAFE))
     assert "Traceback" in said.err
-    assert "a defect in bough (ZeroDivisionError)" in said.err.splitlines()[-1]
+    assert "defect" in said.err.splitlines()[-1]
+    assert "ZeroDivisionError" in said.err.splitlines()[-1]
 
 
 def test_an_interrupt_while_reading_says_unknown_status(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_ctrl_c_ends_with_what_is_known(bough: Shell) -> None:
     process = started("-c", script, "verify", *problem, *options)
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
-    assert any(re.search(r" [1-9][0-9] branches ", line) for line in lines), "the search ended, or never began"
+    assert any(re.search(r" [1-9][0-9]+ branches ", line) for line in lines), "the search ended, or never began"
     process.send_signal(signal.SIGINT)
     said = ended(process, seconds=10)
     assert (said.status, said.out) == (3, "unknown\n")
@@ -329,8 +330,8 @@ def test_the_counterexample_replays_from_its_files(bough: Shell, attack: tuple[s
     assert y[0] <= 0.5
     assert y[1] >= 0.25
     values = competition_point(paths["--vnncomp"].read_text())
-    assert np.array_equal(np.float32(values["X"]), x)
-    assert np.array_equal(np.float32(values["Y"]), y)
+    assert np.array_equal(np.asarray(values["X"], np.float32), x)
+    assert np.array_equal(np.asarray(values["Y"], np.float32), y)
 
 
 def competition_point(text: str) -> dict[str, list[float]]:

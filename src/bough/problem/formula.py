@@ -58,15 +58,8 @@ class Literal:
 
 Formula = Literal | tuple[str, list["Formula"]]  # ("and", ...) or ("or", ...); readers resolve `not`
 
-FORMS = {
-    "<=": ("and", [(1, False)]),
-    ">=": ("and", [(-1, False)]),
-    "<": ("and", [(1, True)]),
-    ">": ("and", [(-1, True)]),
-    "=": ("and", [(1, False), (-1, False)]),
-    "!=": ("or", [(1, True), (-1, True)]),
-}
-"""A comparison as literals under a gate: the sign to multiply both sides by, and whether strict."""
+INEQUALITIES = {"<=": (1, False), ">=": (-1, False), "<": (1, True), ">": (-1, True)}  # sign to give both sides; strict
+_PAIRS = {"=": ("and", "<=", ">="), "!=": ("or", "<", ">")}
 
 
 def fold(steps: Iterable[Step], combine: Callable[[str, list[Any]], Any]) -> Any:
@@ -83,16 +76,12 @@ def fold(steps: Iterable[Step], combine: Callable[[str, list[Any]], Any]) -> Any
     return opened[0][1][0]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Comparisons
-
-
 def comparison(sides: Iterable[Step], operator: str, where: Place, source: Source) -> Formula:
     """The formula `left operator right`; `sides` are both under "=", as trees of +, - and * over `Linear` leaves."""
-    gate, forms = FORMS[operator]
+    gate, *inequalities = _PAIRS.get(operator, ("and", operator))
     try:
         difference = fold(sides, _arithmetic)
-        return gate, [_literal(difference, sign, strict, where) for sign, strict in forms]
+        return gate, [_literal(difference, *INEQUALITIES[part], where) for part in inequalities]
     except PropertyError as error:
         reason = str(error)
     except OverflowError:
@@ -163,9 +152,6 @@ def _rounded_up(value: Fraction) -> float:
     return nearest
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Disjunctive normal form
-
 _Disjunct = Any  # a literal, or a tuple of disjuncts, all of which hold: shared, so that a product copies no literal
 
 
@@ -225,11 +211,9 @@ def _literals(disjunct: _Disjunct) -> Iterator[Literal]:
             yield top
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Boxes and clauses
-
 _Side = tuple[int, float]  # of a box: the number of the input, and 1 for its upper or -1 for its lower end
 _Bounds = dict[_Side, Literal]  # the tightest on every side that has any
+_Narrower = frozenset[tuple[_Side, float]]  # where a box lies inside of the frame, the box around all
 
 
 def build(formula: Formula, inputs: Sequence[Place | None], outputs: int, source: Source) -> Property:
@@ -239,16 +223,13 @@ def build(formula: Formula, inputs: Sequence[Place | None], outputs: int, source
     frame, shared, wrong = _conjunction(common, {})
     if wrong:
         raise _impossible(wrong, frame, source)
-    boxes: dict[frozenset[tuple[_Side, float]], int] = {}  # by where they are narrower than the frame around all
+    boxes: dict[_Narrower, int] = {}
     clauses: list[tuple[int, list[Literal]]] = []
     for disjunct in fold(steps, _multiplied):
         bounds, rows, found = _conjunction(_literals(disjunct), frame)
         if not found:
-            narrower = frozenset(
-                (side, bound.offset)
-                for side, bound in bounds.items()
-                if side not in frame or bound.offset < frame[side].offset
-            )
+            tighter = (at for at in bounds if at not in frame or bounds[at].offset < frame[at].offset)
+            narrower = frozenset((at, bounds[at].offset) for at in tighter)
             clauses.append((boxes.setdefault(narrower, len(boxes)), shared + rows))
         # Bounds that stand in different arms only met when the formula was multiplied out: no mistake.
         elif len(found) == 2 and found[0].arm == found[1].arm:
@@ -306,18 +287,19 @@ def _impossible(wrong: tuple[Literal, ...], frame: _Bounds, source: Source) -> P
 
 
 def _boxes(
-    frame: _Bounds, narrower: list[frozenset[tuple[_Side, float]]], inputs: Sequence[Place | None], source: Source
+    frame: _Bounds, boxes: Sequence[_Narrower], inputs: Sequence[Place | None], source: Source
 ) -> tuple[Box, ...]:
-    ends = np.full((len(narrower), 2, len(inputs)), np.inf)  # -lower and upper, as in the literals
+    common = np.full((2, len(inputs)), np.inf)  # -lower and upper, as in the literals
     for (i, sign), bound in frame.items():
-        ends[:, int(sign > 0), i] = bound.offset
-    for box, changes in enumerate(narrower):
-        for (i, sign), offset in changes:
+        common[int(sign > 0), i] = bound.offset
+    ends = np.tile(common, (len(boxes), 1, 1))
+    for box, narrower in enumerate(boxes):
+        for (i, sign), offset in narrower:
             ends[box, int(sign > 0), i] = offset
     unlimited = np.isinf(ends).any(axis=0)
     if unlimited.any():
         upper, i = divmod(int(unlimited.argmax()), len(inputs))
-        where = " in some disjunct" if len(narrower) > 1 else ""
+        where = " in some disjunct" if len(boxes) > 1 else ""
         raise source.error(inputs[i], f"input X_{i} has no {('lower', 'upper')[upper]} bound{where}; give it both")
     return tuple(map(Box, torch.from_numpy(-ends[:, 0]), torch.from_numpy(ends[:, 1])))
 

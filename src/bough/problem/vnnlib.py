@@ -15,7 +15,7 @@ from typing import final
 from bough.errors import PropertyError
 from bough.problem import vnnlib2
 from bough.problem.files import PROPERTY_LIMIT, read_bytes
-from bough.problem.formula import FORMS, ONE, Formula, Literal, Source, Step, build, comparison
+from bough.problem.formula import INEQUALITIES, ONE, Formula, Literal, Source, Step, build, comparison
 from bough.problem.property import Box, Clause, Property
 
 _TOKEN = re.compile(r"[()]|[^\s();]+|;[^\r\n]*", re.ASCII)
@@ -24,7 +24,6 @@ _VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
 _LOOK_AHEAD = 8  # empty tokens at the end: reading ahead needs no question whether there is more
 
 _NEGATED = {"<=": ">", ">=": "<", "<": ">=", ">": "<=", "=": "!="}
-_MIRRORED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "=": "=", "!=": "!="}
 _COMMANDS = ("declare-const", "declare-fun", "assert")
 _CONNECTIVES = ("and", "or", "not")
 _FLIPPED = {"and": "or", "or": "and"}
@@ -220,14 +219,17 @@ class _Reader:
         left, right, end = self._tokens[at + 2 : at + 5]
         declared = left in self._declared
         if end != ")" or declared == (right in self._declared) or left in "()" or right in "()":
-            sides, end_at = self._sides(at + 2)
-            return comparison(sides, operator, at, self._source), end_at
-        # Variable against number, nearly all of a file, needs no arithmetic.
+            sides, after = self._sides(at + 2)
+            return comparison(sides, operator, at, self._source), after
         name, number = (left, self._number(right, at + 3)) if declared else (right, self._number(left, at + 2))
-        gate, forms = FORMS[operator if declared else _MIRRORED[operator]]
         kind, index = name[0], int(name[2:])
-        made: list[Formula] = [Literal(kind, ((index, s),), s * number, strict, at) for s, strict in forms]
-        return made[0] if len(made) == 1 else (gate, made), at + 5
+        if operator not in INEQUALITIES:
+            sides = ["=", {(kind, index): 1}, {ONE: Fraction(number)}, None]
+            return comparison(sides, operator, at, self._source), at + 5
+        # Variable against number, nearly all of a file, needs no arithmetic.
+        sign, strict = INEQUALITIES[operator]
+        sign = sign if declared else -sign
+        return Literal(kind, ((index, sign),), sign * number, strict, at), at + 5
 
     def _sides(self, at: int) -> tuple[list[Step], int]:
         """The two sides of a comparison, of which the first begins at a token, and the place after it."""
@@ -253,9 +255,9 @@ class _Reader:
         return steps, at
 
     def _number(self, token: str, at: int) -> float:
-        if _VARIABLE.fullmatch(token):
-            raise self._error(at, f"{token} is not declared; add (declare-const {token} Real) before this")
         if _NUMBER.fullmatch(token) is None:
+            if _VARIABLE.fullmatch(token):
+                raise self._error(at, f"{token} is not declared; add (declare-const {token} Real) before this")
             raise self._error(at, f"expected a number or a declared variable X_i or Y_j, found {token[:40]!r}")
         value = float(token)
         if math.isinf(value):

@@ -110,13 +110,8 @@ def _steps(root: Any, names: dict[str, str], leaf: Callable[[Any], Any]) -> Iter
 
 
 def _line(node: Any) -> int:
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if hasattr(node, "line"):
-            return int(node.line)
-        stack.extend(reversed(node.children()))
-    return 1
+    leaves = _steps(node, {**_OPERATORS, **_ARITHMETIC}, lambda leaf: leaf)
+    return next((int(leaf.line) for leaf in leaves if hasattr(leaf, "line")), 1)
 
 
 def _shown(node: Any) -> str:

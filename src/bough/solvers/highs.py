@@ -4,6 +4,7 @@ leave.
 Nothing that leaves here is believed: callers turn multipliers into bounds of their own.
 """
 
+from time import sleep
 from typing import Any, final
 
 import highspy
@@ -15,6 +16,7 @@ from bough.errors import SolverFailure
 from bough.solvers.program import Array, LinearProgram, Solution, Status
 
 SLICE_SECONDS = 0.5  # HiGHS returns to Python this often, so that Ctrl-C and deadlines are heard
+WAIT_SECONDS = 0.05
 LARGE = 20_000  # matrix entries from which a cold solve is faster by interior point and crossover than by simplex
 
 
@@ -100,10 +102,31 @@ class Highs:
             # time there is.
             limit = deadline.remaining() if start is None else min(SLICE_SECONDS, deadline.remaining())
             self._option("time_limit", value=self._solver.getRunTime() + min(limit, 1e9))
-            self._solver.run()
+            self._run(interruptible=start is None and self._large)
             status = self._solver.getModelStatus()
             if status != highspy.HighsModelStatus.kTimeLimit:
                 return self._solution(status)
+
+    def _run(self, *, interruptible: bool) -> None:
+        """Run HiGHS; a solve that may take long runs beside this thread, so that Ctrl-C is heard at once."""
+        if not interruptible:
+            self._solver.run()
+            return
+        solver = self._solver
+        solver.HandleUserInterrupt = True
+        try:
+            solver.startSolve()
+            while not solver.wait(WAIT_SECONDS)[0]:
+                pass
+        except BaseException:
+            # Nobody may touch the model before its solver has stopped. (Joining the thread would not do: a join that an
+            # interrupt broke off counts the thread as ended.)
+            solver.cancelSolve()
+            while solver.is_solver_running():
+                sleep(WAIT_SECONDS)
+            raise
+        finally:
+            solver.HandleUserInterrupt = False
 
     def _solution(self, status: Any) -> Solution:
         found = {

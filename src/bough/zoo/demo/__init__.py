@@ -1,7 +1,7 @@
 """The demo's problems: the shipped network and property list enter, ready `Property` values leave.
 
-`shapes.onnx` is trained by `experiments/demo_network.py`, `properties.json` is chosen by
-`experiments/demo_properties.py`. Images are drawn again from class and seed, so no image is stored.
+`shapes.onnx` is trained by `experiments/demo_network.py`; the radii in `properties.json` were chosen from what
+`experiments/demo_properties.py` prints. Images are drawn again from class and seed, so no image is stored.
 """
 
 import json

@@ -1,0 +1,63 @@
+"""What README.md shows can be done: its Python runs, and its commands are commands that bough knows."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bough.cli import _parser
+
+README = Path(__file__).parents[1] / "README.md"
+_ENDS = {"|", ">", ">>", "2>", "&&", ";", "&"}  # from here on it is the shell's
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks in one language."""
+    text = README.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\b[^\n]*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """The words after `bough` of every command shown at a prompt."""
+    found = []
+    for block in blocks("console"):
+        joined = re.sub(r"\\\n\s*>?", " ", block)
+        for line in joined.splitlines():
+            if re.match(r"\$ (\S+/)?bough\b", line):
+                words = shlex.split(line, comments=True)[2:]
+                found.append(words[: next((k for k, word in enumerate(words) if word in _ENDS), len(words))])
+    return found
+
+
+def test_the_python_runs(tmp_path: Path) -> None:
+    snippets = blocks("python")
+    assert snippets, "README.md shows no Python"
+    script = tmp_path / "readme.py"
+    script.write_text("\n\n".join(snippets), encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_there_are_commands() -> None:
+    assert commands(), "README.md shows no `$ bough` command in a console block"
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_the_commands_are_known(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        _parser().parse_args(words)
+    except SystemExit as left:
+        if left.code:
+            pytest.fail(capsys.readouterr().err)
