@@ -6,8 +6,9 @@ written out for SciPy.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
+from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.network.graph import Network, Node
 from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
@@ -100,7 +103,7 @@ def padded(g: torch.Generator) -> Network:
     return pooled(g, padding=1)
 
 
-KINDS: Mapping[str, Callable[[torch.Generator], Network]] = {
+KINDS: dict[str, Callable[[torch.Generator], Network]] = {
     "dense": dense,
     "convolutional": convolutional,
     "residual": residual,
@@ -183,9 +186,19 @@ class Case:
     """A problem with the answer found by enumeration."""
 
     problem: Problem
-    least: float  # the least margin over all clauses
-    clauses: tuple[float, ...]  # the least margin of each clause
     pieces: tuple[tuple["Piece", ...], ...]  # of each box
+    margins: tuple[Array, ...]  # of each clause, in every piece of its box
+
+    @property
+    def least(self) -> float:
+        """The least margin over all clauses."""
+        return min(float(m.min()) for m in self.margins)
+
+    def least_in(self, clause: int, signs: Sequence[int]) -> float:
+        """The least margin of a clause where ReLUs have these signs (0: either), over pieces surely not empty."""
+        found = self.pieces[self.problem.clauses[clause].box]
+        agree = np.array([p.slack > FEASIBLE and all(np.multiply(signs, p.signs) >= 0) for p in found])
+        return float(np.min(self.margins[clause], initial=np.inf, where=agree))
 
 
 def hard_case(kind: str, seed: int, *, safe: bool, away: float = 1e-3, radius: float = 1.0) -> Case:
@@ -196,17 +209,55 @@ def hard_case(kind: str, seed: int, *, safe: bool, away: float = 1e-3, radius: f
     g = generator(seed)
     network = KINDS[kind](g)
     boxes = [box_around(g, network.inputs, radius) for _ in range(integer(g, 1, 4) // 4 + 1)]
+    count = integer(g, len(boxes), 3)
     found = [pieces(network, box) for box in boxes]
-    clauses, least = [], []
-    for k in range(integer(g, 1, 3)):
+    clauses, margins = [], []
+    for k in range(count):
         box = k % len(boxes)
         drawn = random_clause(g, network.outputs, integer(g, 1, 3), box)
-        value = least_margin(found[box], boxes[box], drawn)
-        wanted = away * (1 + k) if safe or k else -away
-        clauses.append(clause(drawn.coefficients, drawn.offsets + (value - wanted), box=box))
-        least.append(wanted)
-    boxes = boxes[: len(clauses)]
-    return Case(problem(network, boxes, clauses), min(least), tuple(least), tuple(tuple(f) for f in found))
+        values = piece_margins(found[box], boxes[box], drawn)
+        shift = float(values.min()) - (away * (1 + k) if safe or k else -away)
+        clauses.append(clause(drawn.coefficients, drawn.offsets + shift, box=box))
+        margins.append(values - shift)
+    return Case(problem(network, boxes, clauses), tuple(tuple(f) for f in found), tuple(margins))
+
+
+@dataclass(frozen=True, eq=False)
+class Judged(AbstractBounder):
+    """Another bounder, every bound of which is held against the enumeration."""
+
+    bounder: AbstractBounder
+    case: Case
+    tolerance: float = 1e-6
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def prepare(self, problem: Problem) -> "_Judging":
+        """Start both."""
+        return _Judging(self, self.bounder.prepare(problem))
+
+
+class _Judging(AbstractBounding):
+    def __init__(self, judge: Judged, inner: AbstractBounding) -> None:
+        self._judge = judge
+        self._inner = inner
+
+    def root(self, cutoff: float, deadline: Deadline) -> Bounded:
+        return self._judged(self._inner.root(cutoff, deadline))
+
+    def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
+        return self._judged(self._inner.bound(domains, cutoff, deadline))
+
+    def _judged(self, bounded: Bounded) -> Bounded:
+        judge, domains = self._judge, bounded.domains
+        for d in range(len(domains)):
+            number, lower = int(domains.clause[d]), float(domains.lower[d])
+            truth = judge.case.least_in(number, domains.signs[d].tolist())
+            assert not lower > truth + judge.tolerance, (lower, truth, number, domains.signs[d].tolist())
+            box = judge.case.problem.property.boxes[judge.case.problem.clauses[number].box]
+            assert bool(((bounded.points[d] >= box.lower) & (bounded.points[d] <= box.upper)).all())
+            judge.seen["domains"] += 1
+            judge.seen["empty" if lower == np.inf else "open"] += 1
+        return bounded
 
 
 # Operators as matrices
@@ -382,14 +433,12 @@ def _slack(rows: Array, limits: Array, box: tuple[Array, Array]) -> float:
     return float(-answer.fun)
 
 
-def least_margin(found: Sequence[Piece], box: Box, c: Clause, signs: Sequence[int] | None = None) -> float:
-    """The least margin of a clause over the pieces that agree with `signs` (0: either); infinity where there is none."""
-    best = np.inf
+def piece_margins(found: Sequence[Piece], box: Box, c: Clause) -> Array:
+    """The least margin of a clause over every piece, by one LP each over all rows of the clause."""
     coefficients, offsets = c.coefficients.numpy(), c.offsets.numpy()
     sides = [*zip(box.lower.tolist(), box.upper.tolist(), strict=True), (None, None)]
-    for piece in found:
-        if signs is not None and any(s * t < 0 for s, t in zip(signs, piece.signs, strict=True)):
-            continue
+    least = np.full(len(found), np.inf)
+    for k, piece in enumerate(found):
         margin = np.hstack([coefficients @ piece.matrix, -np.ones((len(offsets), 1))])
         answer = linprog(
             np.append(np.zeros(len(sides) - 1), 1.0),
@@ -397,14 +446,11 @@ def least_margin(found: Sequence[Piece], box: Box, c: Clause, signs: Sequence[in
             b_ub=np.concatenate([piece.limits + 1e-9, offsets - coefficients @ piece.constant]),
             bounds=sides,
         )
+        if answer.status == 2 and piece.slack < FEASIBLE:
+            continue  # a piece without inside, and one LP's tolerance is not another's
         assert answer.status == 0, answer.message
-        best = min(best, float(answer.fun))
-    return best
-
-
-def holds_a_point(found: Sequence[Piece], signs: Sequence[int]) -> bool:
-    """Whether some piece that surely is not empty agrees with the signs."""
-    return any(p.slack > FEASIBLE and all(s * t >= 0 for s, t in zip(signs, p.signs, strict=True)) for p in found)
+        least[k] = float(answer.fun)
+    return least
 
 
 # The Planet LP, written out

@@ -231,7 +231,7 @@ def test_deep_nesting_neither_crashes_nor_hangs(
     began = time.monotonic()
     status = main(["verify", str(refused.network), str(path), "--quiet"])
     assert (status, capsys.readouterr()) == (0, ("verified\n", ""))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # alone, about one
     cut = refused.file("cut.vnnlib", path.read_text()[: -depth // 2])
     refused(refused.network, cut, words="line 10: the parenthesis opened here is never closed")
 
@@ -263,7 +263,7 @@ def test_two_gibibytes_of_nothing(refused: Refusal) -> None:
     assert path.stat().st_size < 1 << 22
     began = time.monotonic()
     refused(refused.network, path, words=f"more than {PROPERTY_LIMIT:,} bytes")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60  # alone, about one
 
 
 # Places where nothing can be written

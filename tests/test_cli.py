@@ -7,7 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from bough.cli import main
 from bough.errors import SolverFailure
 from bough.network.graph import Network
 from bough.problem.onnx_writer import write_network
-from bough.zoo import demo, shapes
+from bough.zoo import demo
 
 TWO_BY_TWO = sequential(([[1, 1], [1, -1]], [0, 0]), ([[1, 1], [1, -1]], [0, 0]))
 """Outputs |a + b|+ + |a - b|+ and |a + b|+ - |a - b|+."""
@@ -32,7 +32,14 @@ FIELDS = {
     *("lower_bound", "root_lower_bound", "depth", "learnt_decisions", "backup_decisions", "batch", "device", "seed"),
     *("versions", "revision", "error"),
 }
-FALSIFIED_IMAGE, VERIFIED_IMAGE = "ring-0", "crescent-2"
+IMAGES = {  # two of the demo's figures; at these radii the answers come at once
+    p.name: p
+    for p in (
+        demo.problem("crescent", label=9, seed=2, eps=0.1, targets=None, timeout=20, expected="verified"),
+        demo.problem("ring", label=1, seed=0, eps=0.08, targets=None, timeout=20, expected="falsified"),
+    )
+}
+FALSIFIED_IMAGE, VERIFIED_IMAGE = "ring", "crescent"
 
 
 @dataclass(frozen=True)
@@ -211,7 +218,7 @@ def test_ctrl_c_ends_with_what_is_known(bough: Shell) -> None:
     lines = iter(process.stderr.readline, "")
     assert any(re.search(r" [1-9][0-9]+ branches ", line) for line in lines), "the search ended, or never began"
     process.send_signal(signal.SIGINT)
-    said = ended(process, seconds=10)
+    said = ended(process, seconds=15)
     assert (said.status, said.out) == (3, "unknown\n")
     assert "Traceback" not in said.err
     assert "interrupted; margin at least -" in said.err.splitlines()[-1]
@@ -396,8 +403,8 @@ def test_a_result_can_go_to_a_pipe(bough: Shell) -> None:
 
 
 def image(bough: Shell, name: str, pixels: Any = None) -> tuple[demo.DemoProblem, Path]:
-    """One of the demo's problems, and its image in a file."""
-    (problem,) = (p for p in demo.load()[1] if p.name == name)
+    """A problem around the demo's network, and its image in a file."""
+    problem = IMAGES[name]
     path = bough.folder / "image.npy"
     np.save(path, problem.image if pixels is None else pixels(problem.image))
     return problem, path
@@ -552,7 +559,9 @@ def test_options_are_checked_before_any_file_is_read(bough: Shell, extra: tuple[
     assert len(said.err.splitlines()) == 1
 
 
-@pytest.mark.xfail(reason="an overflow inside torch becomes exit status 4: reported", strict=True)
+@pytest.mark.xfail(
+    reason="an overflow inside torch (exit status 4), or every domain within an infinite gap: reported", strict=True
+)
 @pytest.mark.parametrize("extra", [("--seed", 1 << 80), ("--threads", 1 << 40), ("--minimise", "inf")])
 def test_numbers_too_large_to_mean_anything(bough: Shell, extra: tuple[object, ...]) -> None:
     said = bough("verify", *bough.problem(SAFE), *extra)
@@ -593,9 +602,7 @@ def test_doctor_names_versions_and_nothing_private(bough: Shell) -> None:
 
 
 def test_the_demo_draws_and_judges(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, problems = demo.load()
-    few = [p for p in problems if p.name in (FALSIFIED_IMAGE, VERIFIED_IMAGE)]
-    monkeypatch.setattr(demo, "load", lambda: (network, few))
+    monkeypatch.setattr(demo, "load", lambda: (demo.NETWORK, list(IMAGES.values())))
     said = bough("demo", "--out", bough.folder / "new" / "folder")
     assert (said.status, said.err) == (0, "")
     assert (bough.folder / "new" / "folder" / f"{FALSIFIED_IMAGE}.png").stat().st_size > 1000
@@ -605,13 +612,16 @@ def test_the_demo_draws_and_judges(bough: Shell, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_demo_fails_where_an_answer_is_wrong_or_missing(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, problems = demo.load()
-    (easy,) = (p for p in problems if p.name == FALSIFIED_IMAGE)
-    entry = {"name": "x", "label": easy.label, "seed": 0, "eps": easy.eps, "targets": None}
-    assert np.array_equal(easy.image, shapes.draw(0, easy.label))
-    for timeout, expected, status in ((20, "verified", 4), (0, "falsified", 3), (20, "timeout", 0), (0, "timeout", 0)):
-        asked = demo.problem(**entry, timeout=timeout, expected=expected)  # type: ignore[arg-type]
-        monkeypatch.setattr(demo, "load", lambda asked=asked: (network, [asked]))
+    easy = IMAGES[FALSIFIED_IMAGE]
+    cases: list[tuple[float, demo.Expected, int]] = [
+        (20, "verified", 4),
+        (0, "falsified", 3),
+        (20, "timeout", 0),
+        (0, "timeout", 0),
+    ]
+    for timeout, expected, status in cases:
+        asked = replace(easy, timeout=timeout, expected=expected)
+        monkeypatch.setattr(demo, "load", lambda asked=asked: (demo.NETWORK, [asked]))
         said = bough("demo", "--out", bough.folder)
         assert said.status == status, (timeout, expected)
         assert ("expected" in said.out) == (not said.out.count(f" {expected} ") or status != 0)

@@ -20,7 +20,7 @@ from bough.network.graph import Network
 from bough.network.ops import Add, Conv, Linear, Scale
 from bough.problem.property import Clause
 
-CHUNK_ELEMENTS = 1 << 24  # float64 elements of the widest node held at once: 128 MiB
+CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node held at once: 8 MiB, so that deadlines are heard
 UNDERFLOW = 1e-250  # covers what products too small for float64 can lose, for inputs and weights of any usual size
 
 
