@@ -2,7 +2,8 @@
 solved cold.
 
     BOUGH_DATA=... python benchmarks/lp_warm_start.py [--children 12]
- Two kinds of child: one that changes a single ReLU, and one under the paper's policy, which renews the bounds of all
+
+Two kinds of child: one that changes a single ReLU, and one under the paper's policy, which renews the bounds of all
 later layers. Without the data the demo network stands in. Times here are noisy; the ratios, taken in one run, are
 what counts.
 """

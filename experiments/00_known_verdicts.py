@@ -2,7 +2,8 @@
 
     BOUGH_DATA=... python experiments/00_known_verdicts.py --out results.jsonl [--intermediate NAME] [--timeout 20]
     [--jobs 2]
- The sets are those of docs/results.md. A run that is already in the output file is not repeated. Exit status 1 if any
+
+The sets are those of docs/results.md. A run that is already in the output file is not repeated. Exit status 1 if any
 verdict is wrong.
 """
 

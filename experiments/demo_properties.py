@@ -2,7 +2,8 @@
 are printed.
 
     python experiments/demo_properties.py [--limit 12]
- The radii in `src/bough/zoo/demo/properties.json` were chosen by hand from this output: proofs with none to about a
+
+The radii in `src/bough/zoo/demo/properties.json` were chosen by hand from this output: proofs with none to about a
 hundred branches, counterexamples, and questions that a minute does not settle, none near an edge between two answers.
 """
 

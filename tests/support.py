@@ -270,9 +270,7 @@ def matrices(network: Network, i: int) -> tuple[list[Array], Array]:
     before = [network.nodes[j] for j in node.inputs]
     match node.op:
         case Linear():
-            return [_linear_matrix(node.op, before[0])], np.tile(
-                node.op.bias.numpy(), node.size // len(node.op.bias)
-            )
+            return [_linear_matrix(node.op, before[0])], np.tile(node.op.bias.numpy(), node.size // len(node.op.bias))
         case Conv():
             return [_conv_matrix(node.op, before[0], node)], np.repeat(
                 node.op.bias.numpy(), node.size // len(node.op.bias)

@@ -1,5 +1,6 @@
 """The two questions users ask, as functions: is this property true, and is this image robust. Thin over one search."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from bough.bounds.base import AbstractBounder
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
+from bough.branching import RULES
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
 from bough.branching.random import RandomChoice
@@ -30,10 +32,6 @@ from bough.search.loop import Goal, Search, search
 from bough.search.observe import AbstractObserver
 from bough.verdict.result import Result
 
-BRANCHERS: Mapping[str, str] = {
-    "babsr": "the paper's hand-made rule: estimated gain of the Wong-Kolter bound (Bunel et al. 2020)",
-    "random": "any ambiguous ReLU, by --seed",
-}
 INTERMEDIATES: Mapping[str, AbstractIntermediate] = {
     "tight": TightBounds(refresh=True),
     "fixed": TightBounds(refresh=False),
@@ -58,8 +56,10 @@ class Options:
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
             raise BadInput(f"the timeout is {self.timeout}; give seconds, 0 or more")
-        if self.gap is not None and not self.gap > 0:
-            raise BadInput(f"the gap is {self.gap}; give a number above 0")
+        if self.gap is not None and not 0 < self.gap < math.inf:
+            raise BadInput(f"the gap is {self.gap}; give a finite number above 0")
+        if not 0 <= self.seed < 1 << 63:
+            raise BadInput(f"the seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
         if self.batch < 1:
             raise BadInput(f"the batch is {self.batch}; give a whole number, 1 or more")
 
@@ -67,8 +67,8 @@ class Options:
         """The branching rule."""
         if isinstance(self.branching, AbstractBrancher):
             return self.branching
-        if self.branching not in BRANCHERS:
-            raise BadInput(f"there is no branching rule '{self.branching}'; there are: {', '.join(BRANCHERS)}")
+        if self.branching not in RULES:
+            raise BadInput(f"there is no branching rule '{self.branching}'; there are: {', '.join(RULES)}")
         return RandomChoice(self.seed) if self.branching == "random" else BaBSR()
 
     def bounder(self) -> AbstractBounder:
@@ -129,7 +129,7 @@ def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserv
             problem,
             options.bounder(),
             options.brancher(),
-            options.falsifier() if options.gap is None else NoAttack(),
+            options.falsifier(),
             Deadline.after(options.timeout),
             Goal(options.gap),
             options.batch,

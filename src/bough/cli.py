@@ -1,17 +1,19 @@
 """The command line: options become objects, a run becomes a verdict on standard output; the only place that prints.
- The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error.
+
+The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error.
 Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough.
 """
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bough.errors import BadInput, BoughError
+from bough.errors import BadInput, BoughError, OutputError
 
 if TYPE_CHECKING:
     from bough.api import Options
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from bough.verdict.result import Result
 
 BAD_INPUT, DEFECT = 2, 4
+MOST_THREADS = 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadInput as error:
         _say(f"bough: {error}")
         return BAD_INPUT
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # outside the search, which ends with what it knows
         _say("bough: interrupted")
+        if options.run in (_verify, _robustness):
+            _print_verdict("unknown")
         return 3
     except MemoryError:
         _say("bough: out of memory; nothing was decided")
@@ -45,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # it may be closed
+        print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,7 +100,11 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         "--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default"
     )
     command.add_argument(
-        "--branching", default="auto", metavar="RULE", help="auto, babsr, random; `help` describes them"
+        "--branching",
+        default="auto",
+        metavar="RULE",
+        action=_Branching,
+        help="auto, babsr, random; `help` describes them",
     )
     command.add_argument(
         "--bounds", choices=("auto", "lp"), default="auto", help="lower bounds: the Planet LP, by HiGHS"
@@ -124,6 +134,19 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--quiet", action="store_true", help="print the verdict only")
 
 
+class _Branching(argparse.Action):
+    """A branching rule; `help` lists them, whatever else is missing on the command line."""
+
+    def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: Any, _: Any = None) -> None:
+        if value == "help":
+            from bough.branching import RULES
+
+            for name, words in RULES.items():
+                print(f"{name:12s} {words}")
+            parser.exit(0)
+        setattr(space, self.dest, value)
+
+
 def _no_command(options: argparse.Namespace) -> int:
     if options.version:
         from importlib.metadata import version
@@ -135,8 +158,6 @@ def _no_command(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    if options.branching == "help":
-        return _list_branchers()
     chosen = _search_options(options)
     from bough.api import load_network, load_problem
 
@@ -144,8 +165,6 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _robustness(options: argparse.Namespace) -> int:
-    if options.branching == "help":
-        return _list_branchers()
     chosen = _search_options(options)
     from dataclasses import replace
 
@@ -170,14 +189,6 @@ def _robustness(options: argparse.Namespace) -> int:
     return _answer(options, replace(problem, property_name=f"{options.image} within {options.eps}"), chosen)
 
 
-def _list_branchers() -> int:
-    from bough.api import BRANCHERS
-
-    for name, words in BRANCHERS.items():
-        print(f"{name:12s} {words}")
-    return 0
-
-
 def _search_options(options: argparse.Namespace) -> "Options":
     """Check what can be checked before any file is read."""
     from bough.api import DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE, Options
@@ -186,8 +197,8 @@ def _search_options(options: argparse.Namespace) -> "Options":
     for path in (options.json, options.counterexample, options.vnncomp):
         if path is not None:
             check_writable(path)
-    if options.threads < 1:
-        raise BadInput(f"--threads is {options.threads}; give 1 or more")
+    if not 1 <= options.threads <= MOST_THREADS:
+        raise BadInput(f"--threads is {options.threads}; give 1 to {MOST_THREADS}")
     import torch
 
     torch.set_num_threads(options.threads)
@@ -221,8 +232,16 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
     if not options.quiet:
         _say(_summary(result))
     _write(options, problem, chosen, result)
-    print(result.verdict.value, flush=True)
+    _print_verdict(result.verdict.value)
     return result.verdict.exit_status
+
+
+def _print_verdict(word: str) -> None:
+    try:
+        print(word, flush=True)
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or the exit would fail on it once more
+        raise OutputError(f"cannot write the verdict ({word}) to standard output: {error.strerror or error}") from error
 
 
 def _summary(result: "Result") -> str:
@@ -241,11 +260,10 @@ def _summary(result: "Result") -> str:
 def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", result: "Result") -> None:
     from bough.report import record as records
     from bough.report.vnncomp import as_text
-    from bough.verdict import counterexample
 
     try:
-        if options.counterexample is not None and result.counterexample is not None:
-            counterexample.write(result.counterexample, options.counterexample, problem.network.input_shape)
+        if options.counterexample is not None:
+            _write_counterexample(options.counterexample, problem, result)
         if options.vnncomp is not None:
             records.write_text(options.vnncomp, as_text(result))
         if options.json is not None:
@@ -264,6 +282,21 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
     except BadInput as error:
         # The path was fine when the run began; what was found must not be lost with the file.
         raise type(error)(f"{error} (the run ended {result.verdict.value}: {result.reason})") from error
+
+
+def _write_counterexample(path: Path, problem: "Problem", result: "Result") -> None:
+    """Write what was found; an older counterexample must not be taken for this run's."""
+    from bough.report.record import write_bytes
+    from bough.report.vnncomp import as_text
+    from bough.verdict.counterexample import as_npz
+
+    if result.counterexample is None:
+        if path.is_file():
+            path.unlink()
+    elif path.suffix == ".npz":
+        write_bytes(path, as_npz(result.counterexample, problem.network.input_shape))
+    else:
+        write_bytes(path, as_text(result).encode())
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ def test_a_failed_write_leaves_the_older_file(tmp_path: Path, monkeypatch: pytes
     def full(self: Path, *_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for method in ("write_text", "replace"):
+    for method in ("write_bytes", "replace"):
         with monkeypatch.context() as patched:
             patched.setattr(Path, method, full)
             with pytest.raises(OutputError, match=r"result\.txt: No space left on device$"):

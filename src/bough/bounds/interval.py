@@ -1,6 +1,7 @@
 """Interval bounds (the paper's naive relaxation, Figure 1a): a box and known ReLU bounds enter, an enclosure of every
 node leaves.
- Everything is float64 with an outward margin for rounding, so the enclosures hold in real arithmetic. The same pass
+
+Everything is float64 with an outward margin for rounding, so the enclosures hold in real arithmetic. The same pass
 gives the magnitudes that every other error bound in this package is proportional to.
 """
 

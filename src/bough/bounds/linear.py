@@ -1,5 +1,6 @@
 """Linear bounds: functionals of a node go back to the input through relaxed ReLUs; proved bounds of them leave.
- The bound is the Lagrangian of the network's own equations: a multiplier per node element (the coefficients met on
+
+The bound is the Lagrangian of the network's own equations: a multiplier per node element (the coefficients met on
 the way), and at each ReLU the worst case of its graph between its bounds (`relaxation.extremes`). It is valid
 whatever the multipliers are, so computed multipliers count as exact numbers, and rounding enters only where they are
 multiplied through an operator: at most `rounding * |multiplier| . magnitude` per node, with magnitudes from the

@@ -1,6 +1,7 @@
 """Lower bounds by the Planet LP: exact for the relaxation, one HiGHS model per box, edited in place, warm-started
 from the parent.
- The solver's word closes nothing. Its row duals become multipliers of the network's equations, and the bound is what
+
+The solver's word closes nothing. Its row duals become multipliers of the network's equations, and the bound is what
 `linear.bound_functionals` proves from them in float64 with its rounding error subtracted; an infeasible domain is
 closed only when its Farkas ray, evaluated the same way with a zero objective, is positive.
 """

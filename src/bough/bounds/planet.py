@@ -1,6 +1,7 @@
 """The Planet relaxation (Ehlers 2017; the paper's Figure 1c) as arrays: a network and root bounds enter, a linear
 program leaves.
- Columns: free inputs; for each ReLU its input z, and where it is ambiguous at the root its output x; the network's
+
+Columns: free inputs; for each ReLU its input z, and where it is ambiguous at the root its output x; the network's
 outputs y; the objective t. Rows: `z = affine(earlier columns)`, `x >= z`, `x <= chord`, `y = affine(...)`, `t >= row
 k of the clause at y`. ReLUs blocked at the root need no column, passing ones that depend on very few columns are
 substituted. The limits of a domain are a pure function of its bounds and clause (`limits`), so nothing of an earlier

@@ -1,5 +1,6 @@
 """How a linear functional passes a ReLU: the choice of slopes, and what any choice costs.
- Glossary, at one ReLU with input z in [l, u] and output x = max(z, 0): `nu` is the functional's coefficient on x,
+
+Glossary, at one ReLU with input z in [l, u] and output x = max(z, 0): `nu` is the functional's coefficient on x,
 `lam` the coefficient it is given on z. For *every* lam the functional loses at most `min over the ReLU's graph of nu
 x - lam z`, which is attained at z in {l, 0, u}. So slopes, LP multipliers and rounded numbers are all valid; they
 differ only in what they lose.

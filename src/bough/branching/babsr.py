@@ -1,6 +1,7 @@
 """BaBSR (Bunel et al. 2020), exactly as the paper's authors run it (facts 3.1 and 3.2): bounds enter, one ReLU per
 domain leaves.
- The score estimates how much a split improves a Wong-Kolter bound: a functional goes back once from the output with
+
+The score estimates how much a split improves a Wong-Kolter bound: a functional goes back once from the output with
 the chord's slopes, and at every ambiguous ReLU the bias and intercept terms tell what either side would gain.
 """
 

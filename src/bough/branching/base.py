@@ -1,5 +1,6 @@
 """What a branching rule is: a strategy that says, for each domain of a batch, which ReLU to split.
- Rules have two clocks: `prepare` once per problem, `decide` at every step. A rule can only cost time: whatever it
+
+Rules have two clocks: `prepare` once per problem, `decide` at every step. A rule can only cost time: whatever it
 answers, the search stays right, and a choice that cannot be split is replaced.
 """
 

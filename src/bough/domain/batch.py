@@ -1,5 +1,6 @@
 """Subproblems as plain values, batched: what every layer above may hold.
- A domain is the part of one clause's box in which some ReLUs have a given sign. Arrays are indexed [domain, ...], and
+
+A domain is the part of one clause's box in which some ReLUs have a given sign. Arrays are indexed [domain, ...], and
 ReLUs by their flat number in the network.
 """
 

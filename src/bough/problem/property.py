@@ -1,5 +1,6 @@
 """The question: input boxes and the unsafe set in disjunctive form, as plain values.
- A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every
+
+A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every
 row of `coefficients @ y <= offsets` holds at its output y. The set is closed: equality is unsafe, unless the row is
 strict.
 """

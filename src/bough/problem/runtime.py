@@ -51,7 +51,9 @@ class Reference:
         if open_batch_axis(parsed):
             model = parsed.SerializeToString()
         try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
             (self._output,) = (output.name for output in self._session.get_outputs())
             (kind,) = (entry.type for entry in self._session.get_inputs())
             self.dtype: np.dtype[np.floating[Any]] = np.dtype(_TYPES[kind])

@@ -1,7 +1,6 @@
 """What a person sees while a search runs: one line, kept up to date on a terminal, repeated now and then in a log."""
 
 import math
-import time
 from typing import TYPE_CHECKING, TextIO, final
 
 from bough.search.observe import AbstractObserver
@@ -22,7 +21,7 @@ class ProgressLine(AbstractObserver):
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._live: Live | None = None
-        self._last = time.monotonic()
+        self._last = 0.0  # seconds into the search at the last line
 
     def __enter__(self) -> "ProgressLine":
         if self._stream is not None and self._stream.isatty():
@@ -46,10 +45,9 @@ class ProgressLine(AbstractObserver):
         """Say where the search stands, if it is time to."""
         if self._stream is None:
             return
-        now = time.monotonic()
-        if now - self._last < (REFRESH if self._live is not None else LOG_EVERY):
+        if seconds - self._last < (REFRESH if self._live is not None else LOG_EVERY):
             return
-        self._last = now
+        self._last = seconds
         line = progress_text(state, seconds)
         if self._live is not None:
             self._live.update(line)

@@ -97,6 +97,11 @@ def _finite(value: float) -> float | None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write text as `write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Write a result file whole or not at all: a reader never sees half of it.
 
     What a link leads to is replaced, not the link. A device or pipe (`/dev/stdout`) is written to as it is, and so is a
@@ -105,17 +110,17 @@ def write_text(path: Path, text: str) -> None:
     try:
         target = path.resolve()
         if (path.is_file() or not path.exists()) and os.access(target.parent, os.W_OK):
-            _replace(target, text)
+            _replace(target, data)
         else:
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(data)
     except (OSError, RuntimeError, ValueError) as error:  # a ring of links; a name that no file can have
         raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, data: bytes) -> None:
     temporary = target.with_name(f".bough-{os.getpid()}.part")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(data)
         temporary.replace(target)
     except OSError:
         temporary.unlink(missing_ok=True)

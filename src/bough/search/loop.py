@@ -1,5 +1,6 @@
 """Branch and bound, the paper's Algorithm 1, as one loop for every bounder and brancher.
- `init`, then `step` until `finished`, then `result`. Deciding the sign is the special case of the paper's Appendix A:
+
+`init`, then `step` until `finished`, then `result`. Deciding the sign is the special case of the paper's Appendix A:
 the global upper bound starts at 0 and the search stops at the first counterexample.
 """
 
@@ -77,7 +78,7 @@ def search(run: Search) -> Result:
     state, reason = SearchState(Frontier(), run.brancher.prepare(run.problem)), None
     bounding = run.bounder.prepare(run.problem)
     try:
-        while not finished(state):
+        while not finished(run, state):
             run.deadline.check()
             state = _next(run, bounding, state)
             for observer in run.observers:
@@ -100,7 +101,7 @@ def attack(run: Search, state: SearchState) -> SearchState:
     state = replace(state, attacked=True)
     for box, points in run.falsifier.candidates(run.problem, run.deadline):
         state = _try_points(run, state, torch.full((len(points),), box), points)
-        if state.counterexample is not None:
+        if finished(run, state):
             break
     return state
 
@@ -119,15 +120,16 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
         decision = run.brancher.decide(state.memory, domains)
         children = split(domains, _splittable(domains, decision.neurons))
         bounded = bounding.bound(children, run.goal.cutoff(state.upper), run.deadline)
+        return _absorb(run, replace(state, memory=decision.memory, branches=state.branches + len(children)), bounded)
     except BaseException:
         state.frontier.push(domains)  # an unfinished step leaves its domains open
         raise
-    return _absorb(run, replace(state, memory=decision.memory, branches=state.branches + len(children)), bounded)
 
 
-def finished(state: SearchState) -> bool:
-    """Whether there is nothing left to do."""
-    return state.counterexample is not None or (state.started and len(state.frontier) == 0)
+def finished(run: Search, state: SearchState) -> bool:
+    """Whether there is nothing left to do; a minimum is searched beyond the first counterexample."""
+    refuted = state.counterexample is not None and run.goal.gap is None
+    return refuted or (state.started and len(state.frontier) == 0)
 
 
 def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None) -> Result:
@@ -139,6 +141,8 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
     elif state.stuck_domains:
         verdict = Verdict.UNKNOWN
         why = f"{state.stuck_domains} domains are too close to zero to be decided in floating point"
+    elif not state.lower > 0:  # only when a minimum was asked for: it is known, its sign is not
+        verdict, why = Verdict.UNKNOWN, "the least margin is closer to 0 than the gap, or could not be replayed"
     else:
         verdict, why = Verdict.VERIFIED, "no point of the box is unsafe"
     return Result(
@@ -198,7 +202,7 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     ).amin(dim=1)
     margins = margins.nan_to_num(nan=torch.inf)
     state = replace(state, upper=min(state.upper, float(margins.min())))
-    if run.goal.gap is not None:
+    if state.counterexample is not None:
         return state
     for k in margins.argsort()[:REPLAYS].tolist():
         if float(margins[k]) > 0:

@@ -1,12 +1,11 @@
 """Counterexamples, believed only after the network's own runtime has replayed them; and how they are written."""
 
+import io
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bough.errors import OutputError
 from bough.problem.problem import Problem
 from bough.problem.property import Box
 
@@ -54,18 +53,9 @@ def as_text(found: Counterexample) -> str:
     return "(" + "\n".join(f"({kind}_{i} {float(v)!r})" for kind, i, v in names) + ")\n"
 
 
-def write(found: Counterexample, path: Path, input_shape: tuple[int, ...]) -> None:
-    """Write `.npz` (x, y, in the network's input shape) or, for any other name, the competition's text."""
-    try:
-        if path.suffix == ".npz":
-            with path.open("wb") as stream:
-                np.savez(
-                    stream,
-                    x=found.x.astype(np.float32).reshape(input_shape),
-                    y=found.y.astype(np.float32),
-                    clause=found.clause,
-                )
-        else:
-            path.write_text("sat\n" + as_text(found), encoding="ascii")
-    except OSError as error:
-        raise OutputError(f"cannot write the counterexample to {path}: {error.strerror or error}") from error
+def as_npz(found: Counterexample, input_shape: tuple[int, ...]) -> bytes:
+    """A NumPy archive: x in the network's input shape, y, and the number of the clause."""
+    stream = io.BytesIO()
+    x = found.x.astype(np.float32).reshape(input_shape)
+    np.savez(stream, x=x, y=found.y.astype(np.float32), clause=found.clause)
+    return stream.getvalue()

@@ -1,0 +1,118 @@
+"""No bound promises more than the Planet LP, written out independently, and the LP bounder loses almost nothing of it."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bough.bounds.intermediate import PaperBounds, TightBounds
+from bough.bounds.interval import enclose
+from bough.bounds.linear import Region, bound_clause, by_slopes
+from bough.bounds.lp import PlanetLP
+from bough.bounds.relaxation import AbstractSlopes, AdaptiveSlopes, ParallelSlopes
+from bough.budget import Deadline
+from bough.domain.batch import split
+from bough.network.graph import Network
+from bough.problem.property import Box, Clause
+from tests.support import (
+    KINDS,
+    box_around,
+    clause,
+    generator,
+    integer,
+    planet_optimum,
+    problem,
+    random_clause,
+    sequential,
+    tensor,
+)
+
+NEVER = Deadline.never()
+kinds = st.sampled_from(tuple(KINDS))
+seeds = st.integers(0, 2**31)
+
+
+def region(network: Network, box: Box) -> Region:
+    enclosure = enclose(network, box.lower[None], box.upper[None])
+    magnitude = [m[0] for m in enclosure.magnitude]
+    return Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude)
+
+
+def linear(network: Network, where: Region, asked: Clause, slopes: AbstractSlopes) -> float:
+    """The best row's bound."""
+    each: Tensor = torch.eye(len(asked.offsets), dtype=torch.float64)[None]
+    return float(bound_clause(network, where, asked, each, by_slopes(slopes)).max())
+
+
+def interval(network: Network, where: Region, asked: Clause) -> float:
+    """The best row over the box that encloses the outputs."""
+    enclosure = enclose(network, where.lower, where.upper, where.bounds)
+    low, high = enclosure.lower[-1].reshape(-1), enclosure.upper[-1].reshape(-1)
+    a = asked.coefficients
+    return float((a.clamp(min=0) @ low + a.clamp(max=0) @ high - asked.offsets).max())
+
+
+@settings(max_examples=60)
+@given(kinds, seeds, st.integers(1, 3), st.sampled_from((None, PaperBounds(), TightBounds())))
+def test_interval_kw_and_crown_stay_below_the_planet_lp(kind, seed, rows, policy):
+    g = generator(seed)
+    network = KINDS[kind](g)
+    box = box_around(g, network.inputs)
+    asked = random_clause(g, network.outputs, rows)
+    where = policy.at_root(network, box, NEVER) if policy else region(network, box)
+    optimum = planet_optimum(network, box, where.bounds.lower[0], where.bounds.upper[0], asked)
+    allowed = optimum + 1e-7 * (1 + abs(optimum))
+    assert linear(network, where, asked, ParallelSlopes()) <= allowed
+    assert linear(network, where, asked, AdaptiveSlopes()) <= allowed
+    if policy is None:  # intervals that were not tightened follow from the LP's own constraints
+        assert interval(network, where, asked) <= allowed
+
+
+def test_interval_and_kw_do_not_dominate_each_other():
+    box = Box(tensor([-1.0]), tensor([1.0]))
+    least = clause([[1.0]], [0.0])
+    # x - x cancels for KW, not for intervals: no ReLU is ambiguous.
+    shifted = sequential(([[1.0], [1.0]], [2.0, 2.0]), ([[1.0, -1.0]], [0.0]))
+    where = region(shifted, box)
+    assert interval(shifted, where, least) == pytest.approx(-2.0)
+    assert linear(shifted, where, least, ParallelSlopes()) == pytest.approx(0.0, abs=1e-12)
+    # relu(x) >= 0 for intervals; KW's line from below, x / 2, is negative at -1.
+    single = sequential(([[1.0]], [0.0]), ([[1.0]], [0.0]))
+    where = region(single, box)
+    assert interval(single, where, least) == pytest.approx(0.0, abs=1e-12)
+    assert linear(single, where, least, ParallelSlopes()) == pytest.approx(-0.5)
+
+
+@pytest.mark.parametrize("policy", [PaperBounds(), TightBounds(), TightBounds(refresh=False)], ids=str)
+@settings(max_examples=15)
+@given(kind=kinds, seed=seeds, rows=st.integers(1, 3))
+def test_the_lp_bounder_proves_the_planet_optimum(policy, kind, seed, rows):
+    """At the root and after random splits: not above the optimum, and hardly below it."""
+    g = generator(seed)
+    network = KINDS[kind](g)
+    box = box_around(g, network.inputs)
+    asked = problem(network, [box], [random_clause(g, network.outputs, rows)])
+    bounding = PlanetLP(policy).prepare(asked)
+    domains = bounding.root(np.inf, NEVER).domains
+    for _ in range(5):
+        for d in range(len(domains)):
+            low, high, lower = domains.bounds.lower[d], domains.bounds.upper[d], float(domains.lower[d])
+            optimum = planet_optimum(network, box, low, high, asked.clauses[0])
+            if np.isinf(lower):
+                assert np.isinf(optimum)
+                continue
+            if np.isinf(optimum):
+                continue  # empty by a hair: SciPy's tolerance is not ours
+            parent = float(before[d // 2]) if len(domains) > 1 else -np.inf
+            best = max(optimum, parent)  # a child is never below its parent
+            assert best - 1e-5 * (1 + abs(best)) <= lower <= best + 1e-7 * (1 + abs(best))
+        live = domains.bounds.ambiguous().any(dim=1) & torch.isfinite(domains.lower)
+        if not bool(live.any()):
+            return
+        number = live.nonzero()[integer(g, 0, int(live.sum()) - 1)]
+        parent_domain = domains[number]
+        before = parent_domain.lower
+        chosen = torch.multinomial(parent_domain.bounds.ambiguous().double(), 1, generator=g)[:, 0]
+        domains = bounding.bound(split(parent_domain, chosen), np.inf, NEVER).domains

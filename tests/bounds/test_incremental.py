@@ -1,0 +1,85 @@
+"""A bounder that was used before gives what a fresh one gives (the paper's authors' code does not, facts 2.5)."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from bough.bounds.base import AbstractBounding
+from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
+from bough.bounds.lp import PlanetLP
+from bough.budget import Deadline
+from bough.domain.batch import DomainBatch, split
+from tests.support import KINDS, box_around, generator, integer, problem, random_clause
+
+NEVER = Deadline.never()
+POLICIES: tuple[AbstractIntermediate, ...] = (PaperBounds(), TightBounds(refresh=True), TightBounds(refresh=False))
+
+
+def children(g: torch.Generator, domain: DomainBatch) -> DomainBatch:
+    return split(domain, torch.multinomial(domain.bounds.ambiguous().double(), 1, generator=g)[:, 0])
+
+
+def same(a: DomainBatch, b: DomainBatch) -> None:
+    assert a.lower.shape == b.lower.shape
+    for x, y in zip(a.lower.tolist(), b.lower.tolist(), strict=True):
+        assert x == y or abs(x - y) <= 1e-7 * (1 + abs(x)), (x, y)
+    torch.testing.assert_close(a.bounds.lower, b.bounds.lower, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(a.bounds.upper, b.bounds.upper, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_jumping_between_domains_changes_no_bound(kind, policy):
+    """One model hops between distant domains of two clauses and two boxes; a fresh model bounds each of them alone."""
+    seen: Counter[str] = Counter()
+    for seed in range(4):
+        g = generator(seed)
+        network = KINDS[kind](g)
+        boxes = [box_around(g, network.inputs) for _ in range(2)]
+        clauses = [random_clause(g, network.outputs, integer(g, 1, 3), k % 2) for k in range(3)]
+        asked = problem(network, boxes, clauses)
+        used = PlanetLP(policy).prepare(asked)
+        root = used.root(np.inf, NEVER).domains
+        open_ = [root[torch.tensor([k])] for k in range(len(root))]
+        for _ in range(16):
+            able = [d for d in open_ if bool(d.bounds.ambiguous().any()) and bool(torch.isfinite(d.lower))]
+            if not able:
+                break
+            asked_for = children(g, able[integer(g, 0, len(able) - 1)])
+            found = used.bound(asked_for, np.inf, NEVER).domains
+            fresh: AbstractBounding = PlanetLP(policy).prepare(asked)
+            same(found, fresh.bound(asked_for, np.inf, NEVER).domains)
+            # Without the parent's basis too, and one child at a time.
+            for k in range(2):
+                alone = asked_for[torch.tensor([k])]
+                cold = DomainBatch(**{**vars(alone), "start": (None,)})
+                same(found[torch.tensor([k])], PlanetLP(policy).prepare(asked).bound(cold, np.inf, NEVER).domains)
+            open_ += [found[torch.tensor([k])] for k in range(2)]
+            seen["children"] += 2
+            seen["empty"] += int(torch.isinf(found.lower).sum())
+        # At the end, the first domains again: nothing of the later ones may linger.
+        same(root, used.root(np.inf, NEVER).domains)
+    print(kind, policy, dict(seen))
+    assert seen["children"] >= 40
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_batch_is_bounded_as_its_domains_are_alone(policy):
+    for kind in KINDS:
+        g = generator(7)
+        network = KINDS[kind](g)
+        boxes = [box_around(g, network.inputs) for _ in range(2)]
+        asked = problem(network, boxes, [random_clause(g, network.outputs, 2, k) for k in range(2)])
+        bounding = PlanetLP(policy).prepare(asked)
+        domains = bounding.root(np.inf, NEVER).domains
+        for _ in range(3):
+            domains = domains[domains.bounds.ambiguous().any(dim=1) & torch.isfinite(domains.lower)]
+            if not len(domains):
+                break
+            asked_for = children(g, domains)
+            together = bounding.bound(asked_for, np.inf, NEVER).domains
+            each = [bounding.bound(asked_for[torch.tensor([k])], np.inf, NEVER).domains for k in range(len(asked_for))]
+            same(together, DomainBatch.concatenate(each))
+            domains = together
