@@ -201,6 +201,7 @@ class Case:
         return float(np.min(self.margins[clause], initial=np.inf, where=agree))
 
 
+@lru_cache(maxsize=64)
 def hard_case(kind: str, seed: int, *, safe: bool, away: float = 1e-3, radius: float = 1.0) -> Case:
     """A random problem of one to three clauses and rows whose least margin is `away` from zero, on the side asked for.
 

@@ -1,6 +1,7 @@
 """A bounder that was used before gives what a fresh one gives (the paper's authors' code does not, facts 2.5)."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,39 +31,38 @@ def same(a: DomainBatch, b: DomainBatch) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_jumping_between_domains_changes_no_bound(kind, policy):
+@pytest.mark.parametrize(("kind", "seed"), [("dense", 0), ("convolutional", 0), ("residual", 0), ("pooled", 1)])
+def test_jumping_between_domains_changes_no_bound(kind, seed, policy):
     """One model hops between distant domains of two clauses and two boxes; a fresh model bounds each of them alone."""
     seen: Counter[str] = Counter()
-    for seed in range(4):
-        g = generator(seed)
-        network = KINDS[kind](g)
-        boxes = [box_around(g, network.inputs) for _ in range(2)]
-        clauses = [random_clause(g, network.outputs, integer(g, 1, 3), k % 2) for k in range(3)]
-        asked = problem(network, boxes, clauses)
-        used = PlanetLP(policy).prepare(asked)
-        root = used.root(np.inf, NEVER).domains
-        open_ = [root[torch.tensor([k])] for k in range(len(root))]
-        for _ in range(16):
-            able = [d for d in open_ if bool(d.bounds.ambiguous().any()) and bool(torch.isfinite(d.lower))]
-            if not able:
-                break
-            asked_for = children(g, able[integer(g, 0, len(able) - 1)])
-            found = used.bound(asked_for, np.inf, NEVER).domains
-            fresh: AbstractBounding = PlanetLP(policy).prepare(asked)
-            same(found, fresh.bound(asked_for, np.inf, NEVER).domains)
-            # Without the parent's basis too, and one child at a time.
-            for k in range(2):
-                alone = asked_for[torch.tensor([k])]
-                cold = DomainBatch(**{**vars(alone), "start": (None,)})
-                same(found[torch.tensor([k])], PlanetLP(policy).prepare(asked).bound(cold, np.inf, NEVER).domains)
-            open_ += [found[torch.tensor([k])] for k in range(2)]
-            seen["children"] += 2
-            seen["empty"] += int(torch.isinf(found.lower).sum())
-        # At the end, the first domains again: nothing of the later ones may linger.
-        same(root, used.root(np.inf, NEVER).domains)
+    g = generator(seed)
+    network = KINDS[kind](g)
+    boxes = [box_around(g, network.inputs) for _ in range(2)]
+    clauses = [random_clause(g, network.outputs, integer(g, 1, 3), k % 2) for k in range(3)]
+    asked = problem(network, boxes, clauses)
+    used = PlanetLP(policy).prepare(asked)
+    root = used.root(np.inf, NEVER).domains
+    open_ = [root[torch.tensor([k])] for k in range(len(root))]
+    for step in range(16):
+        able = [d for d in open_ if bool(d.bounds.ambiguous().any()) and bool(torch.isfinite(d.lower))]
+        if not able:
+            break
+        # In turn one of the deepest, where domains get empty, and any one.
+        asked_for = children(g, able[integer(g, 0, len(able) - 1) if step % 2 else -1])
+        found = used.bound(asked_for, np.inf, NEVER).domains
+        fresh: AbstractBounding = PlanetLP(policy).prepare(asked)
+        same(found, fresh.bound(asked_for, np.inf, NEVER).domains)
+        # One child alone, without the parent's basis, on the used model: nothing depends on the way there.
+        alone = torch.tensor([step % 2])
+        same(found[alone], used.bound(replace(asked_for[alone], start=(None,)), np.inf, NEVER).domains)
+        open_ += [found[torch.tensor([k])] for k in range(2)]
+        seen["children"] += 2
+        seen["empty"] += int(torch.isinf(found.lower).sum())
+    # At the end, the first domains again: nothing of the later ones may linger.
+    same(root, used.root(np.inf, NEVER).domains)
     print(kind, policy, dict(seen))
-    assert seen["children"] >= 40
+    assert seen["children"] >= 24
+    assert seen["empty"] > 0
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)

@@ -135,9 +135,9 @@ def two_relus_of_one_node(g: torch.Generator) -> Network:
 @pytest.mark.parametrize("make", [relu_on_the_input, two_relus_of_one_node])
 def test_a_split_is_kept_wherever_the_relu_stands(make, bounds, monkeypatch):
     """No path is longer than there are ReLUs, since a ReLU that was split is not ambiguous any more."""
-    monkeypatch.setitem(KINDS, "odd", make)
+    monkeypatch.setitem(KINDS, make.__name__, make)
     for seed in (1, 2, 5):
-        case = hard_case("odd", seed, safe=True)
+        case = hard_case(make.__name__, seed, safe=True)
         watch = Depth(case.problem.network.neurons)
         judged, brancher, never = Judged(PlanetLP(bounds), case), RandomChoice(seed), Deadline.never()
         result = search(Search(case.problem, judged, brancher, NoAttack(), never, observers=(watch,)))
