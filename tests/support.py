@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+import highspy
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause, Property
 
 Array = NDArray[np.float64]
+Points = NDArray[np.floating[Any]]  # as the runtimes take them
 FEASIBLE = 1e-6  # a piece whose constraints can all be met with this much to spare surely is not empty
 
 # Networks
@@ -157,9 +159,9 @@ class Plain:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    def run(self, x: Array) -> Array:
+    def run(self, x: Points) -> Array:
         """Flat output of a flat point."""
-        return values_at(self._network, x)[-1]
+        return values_at(self._network, x.astype(np.float64))[-1]
 
 
 def problem(network: Network, boxes: Sequence[Box], clauses: Sequence[Clause]) -> Problem:
@@ -414,41 +416,65 @@ def _affine_maps(network: Network, signs: tuple[int, ...]) -> list[tuple[Array, 
         else:
             parts, bias = matrices(network, i)
             both = list(zip(parts, node.inputs, strict=True))
-            maps.append((sum(m @ maps[j][0] for m, j in both), sum((m @ maps[j][1] for m, j in both), bias)))
+            matrix = sum((m @ maps[j][0] for m, j in both), np.zeros((node.size, network.inputs)))
+            maps.append((matrix, sum((m @ maps[j][1] for m, j in both), bias)))
     return maps
 
 
 def _slack(rows: Array, limits: Array, box: tuple[Array, Array]) -> float:
     """The most by which all rows can be met at one point of the box; negative where they cannot."""
-    inputs = rows.shape[1]
-    sides = list(zip(*box, strict=True))
-    answer = linprog(
-        np.append(np.zeros(inputs), -1.0),
-        A_ub=np.hstack([rows, np.ones((len(rows), 1))]),
-        b_ub=limits,
-        bounds=[*sides, (None, 1.0)],
-    )
-    assert answer.status == 0, answer.message
-    return float(-answer.fun)
+    sides = np.append(box[0], -np.inf), np.append(box[1], 1.0)
+    answer = _last_least(np.hstack([-rows, -np.ones((len(rows), 1))]), -limits, *sides, sign=-1.0)
+    assert answer is not None
+    return -answer
+
+
+def _last_least(rows: Array, at_least: Array, lower: Array, upper: Array, sign: float) -> float | None:
+    """Least value of `sign` times the last variable, with `rows @ x >= at_least` and x between limits; None: no point.
+
+    HiGHS directly, since thousands of these are solved and SciPy's wrapping costs ten times the solving.
+    """
+    count, width = rows.shape
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = width, count
+    lp.col_cost_ = np.append(np.zeros(width - 1), sign)
+    lp.col_lower_, lp.col_upper_ = lower, upper
+    lp.row_lower_, lp.row_upper_ = at_least, np.full(count, np.inf)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.arange(count + 1) * width
+    lp.a_matrix_.index_ = np.tile(np.arange(width), count)
+    lp.a_matrix_.value_ = rows.reshape(-1)
+    solver = _solver()
+    solver.passModel(lp)
+    solver.run()
+    status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return None
+    assert status == highspy.HighsModelStatus.kOptimal, status
+    return float(solver.getInfo().objective_function_value)
+
+
+@lru_cache(maxsize=1)
+def _solver() -> Any:
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("presolve", "off")
+    return solver
 
 
 def piece_margins(found: Sequence[Piece], box: Box, c: Clause) -> Array:
     """The least margin of a clause over every piece, by one LP each over all rows of the clause."""
     coefficients, offsets = c.coefficients.numpy(), c.offsets.numpy()
-    sides = [*zip(box.lower.tolist(), box.upper.tolist(), strict=True), (None, None)]
+    sides = np.append(box.lower.numpy(), -np.inf), np.append(box.upper.numpy(), np.inf)
     least = np.full(len(found), np.inf)
     for k, piece in enumerate(found):
-        margin = np.hstack([coefficients @ piece.matrix, -np.ones((len(offsets), 1))])
-        answer = linprog(
-            np.append(np.zeros(len(sides) - 1), 1.0),
-            A_ub=np.vstack([np.hstack([piece.rows, np.zeros((len(piece.rows), 1))]), margin]),
-            b_ub=np.concatenate([piece.limits + 1e-9, offsets - coefficients @ piece.constant]),
-            bounds=sides,
-        )
-        if answer.status == 2 and piece.slack < FEASIBLE:
-            continue  # a piece without inside, and one LP's tolerance is not another's
-        assert answer.status == 0, answer.message
-        least[k] = float(answer.fun)
+        margin = np.hstack([-coefficients @ piece.matrix, np.ones((len(offsets), 1))])
+        inside = np.hstack([-piece.rows, np.zeros((len(piece.rows), 1))])
+        limits = np.concatenate([-piece.limits - 1e-9, coefficients @ piece.constant - offsets])
+        answer = _last_least(np.vstack([inside, margin]), limits, *sides, sign=1.0)
+        # A piece without inside may be empty: one LP's tolerance is not another's.
+        assert answer is not None or piece.slack < FEASIBLE
+        least[k] = np.inf if answer is None else answer
     return least
 
 
@@ -497,7 +523,7 @@ def planet_optimum(network: Network, box: Box, lower: Tensor, upper: Tensor, c: 
         bounds=sides,
     )
     assert answer.status in (0, 2), answer.message
-    return float(answer.fun) if answer.status == 0 else np.inf
+    return float(answer.fun) if answer.fun is not None else np.inf
 
 
 def _planet_relu(

@@ -5,14 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
-from bough.bounds.interval import enclose
-from bough.bounds.linear import Region, bound_elements
-from bough.bounds.lp import PlanetLP
-from bough.bounds.relaxation import AdaptiveSlopes, ParallelSlopes
-from bough.budget import Deadline
-from bough.domain.batch import Bounds, split
 from tests.support import (
     KINDS,
     box_around,
@@ -25,6 +17,14 @@ from tests.support import (
     samples,
     values_at,
 )
+
+from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
+from bough.bounds.interval import enclose
+from bough.bounds.linear import Region, bound_elements
+from bough.bounds.lp import PlanetLP
+from bough.bounds.relaxation import AdaptiveSlopes, ParallelSlopes
+from bough.budget import Deadline
+from bough.domain.batch import Bounds, split
 
 NEVER = Deadline.never()
 POLICIES: tuple[AbstractIntermediate, ...] = (PaperBounds(), TightBounds(refresh=True), TightBounds(refresh=False))
@@ -47,9 +47,7 @@ def test_intervals_contain_samples(kind, seed):
     box = box_around(g, network.inputs)
     enclosure = enclose(network, box.lower[None], box.upper[None])
     values = values_at(network, samples(box, 300).numpy())
-    for low, high, magnitude, value in zip(
-        enclosure.lower, enclosure.upper, enclosure.magnitude, values, strict=True
-    ):
+    for low, high, magnitude, value in zip(enclosure.lower, enclosure.upper, enclosure.magnitude, values, strict=True):
         contains(low.reshape(1, -1), high.reshape(1, -1), value)
         assert (np.abs(value) <= magnitude.reshape(1, -1).numpy() * (1 + 1e-12)).all()
 

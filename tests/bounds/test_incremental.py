@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.support import KINDS, box_around, generator, integer, problem, random_clause
 
 from bough.bounds.base import AbstractBounding
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
-from tests.support import KINDS, box_around, generator, integer, problem, random_clause
 
 NEVER = Deadline.never()
 POLICIES: tuple[AbstractIntermediate, ...] = (PaperBounds(), TightBounds(refresh=True), TightBounds(refresh=False))
@@ -60,7 +60,7 @@ def test_jumping_between_domains_changes_no_bound(kind, seed, policy):
         seen["empty"] += int(torch.isinf(found.lower).sum())
     # At the end, the first domains again: nothing of the later ones may linger.
     same(root, used.root(np.inf, NEVER).domains)
-    print(kind, policy, dict(seen))
+    print(kind, policy, dict(seen))  # noqa: T201 - pytest shows it on demand
     assert seen["children"] >= 24
     assert seen["empty"] > 0
 

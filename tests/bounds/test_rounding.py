@@ -8,17 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
-from bough.bounds.interval import enclose
-from bough.bounds.linear import Region, bound_clause, bound_elements, bound_functionals, by_multipliers, by_slopes
-from bough.bounds.lp import PlanetLP
-from bough.bounds.relaxation import AdaptiveSlopes, ParallelSlopes
-from bough.budget import Deadline
-from bough.errors import NetworkError
-from bough.network.graph import Network
-from bough.network.rewrite import GraphBuilder
-from bough.problem.property import Box
 from tests.support import (
     KINDS,
     clause,
@@ -33,6 +22,17 @@ from tests.support import (
     sequential,
     tensor,
 )
+
+from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
+from bough.bounds.interval import enclose
+from bough.bounds.linear import Region, bound_clause, bound_elements, bound_functionals, by_multipliers, by_slopes
+from bough.bounds.lp import PlanetLP
+from bough.bounds.relaxation import AdaptiveSlopes, ParallelSlopes
+from bough.budget import Deadline
+from bough.errors import NetworkError
+from bough.network.graph import Network
+from bough.network.rewrite import GraphBuilder
+from bough.problem.property import Box
 
 NEVER = Deadline.never()
 SLOPES = (ParallelSlopes(), AdaptiveSlopes())
@@ -78,9 +78,7 @@ def all_hold(network: Network, box: Box, seed: int = 0) -> bool:
     values = [exact_values_at(network, x) for x in points]
     enclosure = enclose(network, box.lower[None], box.upper[None])
     good = all(
-        exactly_inside(enclosure.lower[i], enclosure.upper[i], v[i])
-        for v in values
-        for i in range(len(network.nodes))
+        exactly_inside(enclosure.lower[i], enclosure.upper[i], v[i]) for v in values for i in range(len(network.nodes))
     )
     where = Region(
         box.lower[None], box.upper[None], enclosure.relu_inputs(network), [m[0] for m in enclosure.magnitude]
@@ -139,7 +137,7 @@ def test_without_the_rounding_error_these_tests_fail(make, monkeypatch):
         g = generator(seed)
         network = make(g)
         broken += not all_hold(network, thin_box(g, network.inputs), seed)
-    print(f"{broken} of 10 broken without the error bound")
+    print(f"{broken} of 10 broken without the error bound")  # noqa: T201 - pytest shows it on demand
     assert broken >= 3
 
 
@@ -183,7 +181,9 @@ def test_bounds_hold_where_products_underflow(policy):
     asked = problem(network, [box], [clause([[1.0]], [0.0])])
     exact = exact_margin(asked.clauses[0], exact_values_at(network, [1.0])[-1])
     assert exact < -1e199
-    assert Fraction(float(PlanetLP(policy).prepare(asked).root(np.inf, NEVER).domains.lower)) <= exact
+    for cutoff in (0.0, np.inf):
+        lower = float(PlanetLP(policy).prepare(asked).root(cutoff, NEVER).domains.lower)
+        assert not lower > exact
     assert all_hold(network, box)
 
 

@@ -5,16 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
-from bough.bounds.intermediate import PaperBounds
-from bough.bounds.lp import PlanetLP
-from bough.branching.babsr import BaBSR, Scores, _Memory, local_bias, scores
-from bough.budget import Deadline
-from bough.domain.batch import Bounds, DomainBatch, split
-from bough.network.graph import Network
-from bough.network.ops import Conv, Linear, Relu
-from bough.problem.problem import Problem
 from tests.support import (
     KINDS,
     Array,
@@ -29,6 +19,16 @@ from tests.support import (
     simple_problem,
     tensor,
 )
+from torch import Tensor
+
+from bough.bounds.intermediate import PaperBounds
+from bough.bounds.lp import PlanetLP
+from bough.branching.babsr import BaBSR, Scores, _Memory, local_bias, scores
+from bough.budget import Deadline
+from bough.domain.batch import Bounds, DomainBatch, split
+from bough.network.graph import Network
+from bough.network.ops import Conv, Linear, Relu
+from bough.problem.problem import Problem
 
 NEVER = Deadline.never()
 
@@ -50,7 +50,7 @@ def slow_scores(network: Network, lower: Array, upper: Array, functional: Array)
         for k in range(node.size):
             l, u, b = lower[first + k], upper[first + k], bias[k]
             positive, negative = max(u, 0.0), min(l, 0.0)
-            a = positive / (positive - negative)
+            a = positive / (positive - negative) if positive > negative else 1.0
             intercept = -negative * a
             if l < 0 < u:
                 s[first + k] = abs(max(b * n[k] * (a - 1), b * n[k] * a) + min(n[k], 0.0) * intercept)
@@ -124,8 +124,12 @@ def three_layers() -> Problem:
 
 
 def decide(
-    monkeypatch: pytest.MonkeyPatch, s: Tensor, t: Tensor, memory: object = None, ambiguous: Tensor | None = None
-) -> tuple[list[int], object]:
+    monkeypatch: pytest.MonkeyPatch,
+    s: Tensor,
+    t: Tensor,
+    memory: _Memory | None = None,
+    ambiguous: Tensor | None = None,
+) -> tuple[list[int], _Memory]:
     """What the rule chooses, domain after domain, where the scores are `s` and `t` [domains, 6]."""
     monkeypatch.setattr("bough.branching.babsr.scores", lambda network, bias, domains: Scores(s, t))
     asked = three_layers()

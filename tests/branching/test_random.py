@@ -1,6 +1,9 @@
 """The random rule picks ambiguous ReLUs only, all of them alike, and the same ones for the same seed."""
 
+from typing import Any
+
 import torch
+from tests.support import domains_of, hard_case, tensor
 
 from bough.bounds.lp import PlanetLP
 from bough.branching.base import AbstractBrancher, Decision
@@ -10,7 +13,6 @@ from bough.domain.batch import Bounds, DomainBatch
 from bough.falsify.base import NoAttack
 from bough.problem.problem import Problem
 from bough.search.loop import Search, search
-from tests.support import domains_of, hard_case, tensor
 
 
 class Recorded(AbstractBrancher):
@@ -20,7 +22,7 @@ class Recorded(AbstractBrancher):
     def prepare(self, problem: Problem) -> object:
         return self.inner.prepare(problem)
 
-    def decide(self, memory: object, domains: DomainBatch) -> Decision:
+    def decide(self, memory: Any, domains: DomainBatch) -> Decision:
         decision = self.inner.decide(memory, domains)
         ambiguous = domains.bounds.ambiguous()
         assert bool(ambiguous[torch.arange(len(domains)), decision.neurons].all())

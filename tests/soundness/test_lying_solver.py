@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import Judged, hard_case
 
 from bough.bounds.intermediate import PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
@@ -19,7 +20,6 @@ from bough.search.loop import Goal, Search, search
 from bough.solvers.highs import Highs
 from bough.solvers.program import Solution, Status
 from bough.verdict.result import Verdict
-from tests.support import Judged, hard_case
 
 Lie = Callable[[Solution, np.random.Generator], Solution]
 
@@ -131,5 +131,5 @@ def test_the_honest_solver_closes_empty_domains_and_only_those():
         result = search(Search(case.problem, judged, RandomChoice(seed), NoAttack(), Deadline.never()))
         assert result.verdict is Verdict.VERIFIED
         empty += judged.seen["empty"]
-    print(f"{empty} domains closed as empty, all of them truly")
+    print(f"{empty} domains closed as empty, all of them truly")  # noqa: T201 - pytest shows it on demand
     assert empty >= 20

@@ -1,0 +1,92 @@
+"""Splitting gives two children that cover the parent; picking and joining lose nothing."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import domains_of, generator, integer, normal, tensor
+
+from bough.domain.batch import Bounds, DomainBatch, split
+
+
+def some(seed: int, count: int, neurons: int) -> DomainBatch:
+    g = generator(seed)
+    low, high = normal(g, count, neurons), normal(g, count, neurons)
+    bounds = Bounds(torch.minimum(low, high), torch.maximum(low, high))
+    made = domains_of(bounds, normal(g, count, 2))
+    return DomainBatch(
+        **{
+            **vars(made),
+            "lower": normal(g, count),
+            "clause": torch.arange(count),
+            "start": tuple(f"start {k}" for k in range(count)),
+        }
+    )
+
+
+def same(a: DomainBatch, b: DomainBatch) -> None:
+    for name in ("clause", "signs", "lower", "functional", "depth", "last_split"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert torch.equal(a.bounds.lower, b.bounds.lower)
+    assert torch.equal(a.bounds.upper, b.bounds.upper)
+    assert a.start == b.start
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 5))
+def test_children_cover_the_parent_and_differ_in_one_relu(seed, count, neurons):
+    domains = some(seed, count, neurons)
+    g = generator(seed)
+    chosen = torch.tensor([integer(g, 0, neurons - 1) for _ in range(count)])
+    children = split(domains, chosen)
+    assert len(children) == 2 * count
+    for d in range(count):
+        k = int(chosen[d])
+        blocked, passing = (children[torch.tensor([2 * d + c])] for c in (0, 1))
+        assert int(blocked.signs[0, k]) == -1
+        assert int(passing.signs[0, k]) == 1
+        low, high = domains.bounds.lower[d], domains.bounds.upper[d]
+        assert float(blocked.bounds.upper[0, k]) == min(float(high[k]), 0.0)
+        assert float(blocked.bounds.lower[0, k]) == float(low[k])
+        assert float(passing.bounds.lower[0, k]) == max(float(low[k]), 0.0)
+        assert float(passing.bounds.upper[0, k]) == float(high[k])
+        others = torch.arange(neurons) != k
+        for child in (blocked, passing):
+            assert torch.equal(child.bounds.lower[0, others], low[others])
+            assert torch.equal(child.bounds.upper[0, others], high[others])
+            assert torch.equal(child.signs[0, others], domains.signs[d, others])
+            assert (int(child.depth), int(child.last_split)) == (int(domains.depth[d]) + 1, k)
+            assert (float(child.lower), child.start) == (float(domains.lower[d]), (domains.start[d],))
+            assert not bool(child.bounds.ambiguous()[0, k])
+
+
+def test_splitting_leaves_the_parent_as_it_was():
+    domains, again = some(1, 2, 3), some(1, 2, 3)
+    split(domains, torch.tensor([0, 2]))
+    same(domains, again)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 6))
+def test_picking_and_joining_are_inverse(seed, count):
+    domains = some(seed, count, 3)
+    same(DomainBatch.concatenate([domains[torch.tensor([k])] for k in range(count)]), domains)
+    mask = torch.rand(count, generator=generator(seed)) > 0.5
+    same(domains[mask], domains[mask.nonzero()[:, 0]])
+    assert len(domains[mask]) == int(mask.sum())
+
+
+def test_ambiguous_means_strictly_on_both_sides():
+    bounds = Bounds(tensor([[-1.0, 0.0, -1.0, -1.0, 1.0, 0.0]]), tensor([[1.0, 1.0, 0.0, -0.5, 2.0, 0.0]]))
+    assert bounds.ambiguous().tolist() == [[True, False, False, False, False, False]]
+    assert bounds.empty().tolist() == [False]
+
+
+def test_empty_means_lower_above_upper():
+    bounds = Bounds(tensor([[-1.0, 0.5], [-1.0, 0.0]]), tensor([[1.0, 0.4], [1.0, 0.0]]))
+    assert bounds.empty().tolist() == [True, False]
+
+
+def test_intersection_takes_the_tighter_side():
+    both = Bounds(tensor([[-1.0, -3.0]]), tensor([[4.0, 2.0]])).intersect(
+        Bounds(tensor([[-2.0, -1.0]]), tensor([[3.0, 5.0]]))
+    )
+    assert both.lower.tolist() == [[-1.0, -1.0]]
+    assert both.upper.tolist() == [[3.0, 2.0]]

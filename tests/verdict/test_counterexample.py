@@ -1,0 +1,145 @@
+"""Counterexamples: the float32 point stays inside the original box, and rows count as strictly as they were written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import Points, clause, problem, sequential, tensor
+
+from bough.problem.onnx_writer import write_network
+from bough.problem.problem import Problem
+from bough.problem.property import Box, Clause
+from bough.problem.runtime import Reference
+from bough.verdict.counterexample import Counterexample, as_text, replay, to_float32
+
+finite = st.floats(-1e30, 1e30, allow_subnormal=True)
+
+
+def box_of(lower: list[float], upper: list[float]) -> Box:
+    return Box(tensor(lower), tensor(upper))
+
+
+def holds_a_float32(lower: float, upper: float) -> bool:
+    nearest = np.float32(lower)
+    first = nearest if float(nearest) >= lower else np.nextafter(nearest, np.float32(np.inf))
+    return float(first) <= upper
+
+
+@given(finite, finite, st.floats(0, 1))
+def test_points_are_float32_and_inside(a, b, share):
+    lower, upper = min(a, b), max(a, b)
+    x = min(max(lower + share * (upper - lower), lower), upper)
+    (found,) = to_float32(np.array([x]), box_of([lower], [upper]))
+    assert float(np.float32(found)) == found
+    if holds_a_float32(lower, upper):
+        assert lower <= found <= upper
+
+
+@given(st.floats(-1e6, 1e6, width=32), st.integers(-3, 3), st.integers(0, 3), st.floats(-1, 2))
+def test_thin_boxes_around_a_float32(centre, below, above, share):
+    """Sides a few units in the last place of float64 wide: one float32 at most, often none."""
+    lower = upper = centre
+    for _ in range(abs(below)):
+        lower = float(np.nextafter(lower, np.inf if below > 0 else -np.inf))
+    upper = max(lower, centre)
+    for _ in range(above):
+        upper = float(np.nextafter(upper, np.inf))
+    (found,) = to_float32(np.array([lower + share * (upper - lower)]), box_of([lower], [upper]))
+    assert float(np.float32(found)) == found
+    if lower <= centre <= upper:
+        assert found == centre
+    else:  # none inside: the nearest, at most one step of float32 away
+        step = abs(float(np.nextafter(np.float32(found), np.float32(np.inf))) - found)
+        assert abs(found - lower) <= max(step, 1e-45)
+
+
+@given(st.lists(st.tuples(finite, finite), min_size=1, max_size=5))
+def test_points_outside_the_box_are_brought_in(sides):
+    lower, upper = [min(s) for s in sides], [max(s) for s in sides]
+    for x in (-1e35, 1e35):
+        found = to_float32(np.full(len(sides), x), box_of(lower, upper))
+        for v, l, u in zip(found, lower, upper, strict=True):
+            assert not holds_a_float32(l, u) or l <= v <= u
+
+
+class Given:
+    """A runtime that gives one answer and remembers what it was asked."""
+
+    def __init__(self, y: list[float]) -> None:
+        self.y, self.asked = np.array(y), list[Points]()
+
+    def run(self, x: Points) -> Points:
+        self.asked.append(x)
+        return self.y
+
+
+def asked(y: list[float], *clauses: Clause) -> tuple[Problem, Given]:
+    runtime = Given(y)
+    network = sequential(([[1.0], [1.0]], [0.0, 0.0]))
+    boxes = [box_of([0.1], [0.7]), box_of([2.0], [3.0])]
+    return replace(problem(network, boxes, clauses), reference=runtime), runtime
+
+
+def test_the_runtime_is_asked_at_a_float32_point_of_the_box():
+    made, runtime = asked([0.0, 0.0], clause([[1.0, 0.0]], [0.0]))
+    found = replay(made, np.array([0.1]), 0)
+    assert found is not None
+    assert float(np.float32(runtime.asked[0][0])) == runtime.asked[0][0] == found.x[0]
+    assert 0.1 <= found.x[0] <= 0.7
+    assert float(np.float32(0.7)) > 0.7 or float(np.float32(0.1)) < 0.1 or found.x[0] >= 0.1
+
+
+@pytest.mark.parametrize(
+    ("y", "strict", "unsafe"),
+    [
+        ([0.0, 0.0], (False, False), True),
+        ([0.0, 0.0], (True, False), False),
+        ([0.0, 0.0], (False, True), False),
+        ([-1e-300, 0.0], (True, False), True),
+        ([1e-300, -1.0], (False, False), False),
+        ([-1.0, 1.0], (False, False), False),
+        ([-1.0, -1.0], (True, True), True),
+        ([float("nan"), -1.0], (False, False), False),
+        ([-float("inf"), -1.0], (False, False), False),
+    ],
+)
+def test_every_row_has_to_hold_strict_ones_strictly(y, strict, unsafe):
+    made, _ = asked(y, clause([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0], strict))
+    assert (replay(made, np.array([0.5]), 0) is not None) == unsafe
+
+
+def test_only_clauses_of_the_points_own_box_count():
+    made, _ = asked([-1.0, 5.0], clause([[0.0, 1.0]], [0.0], box=0), clause([[1.0, 0.0]], [0.0], box=1))
+    assert replay(made, np.array([0.5]), 0) is None
+    found = replay(made, np.array([2.5]), 1)
+    assert found is not None
+    assert found.clause == 1
+
+
+def test_the_original_rows_decide_not_the_scaled_ones():
+    """Scaling by powers of two is exact, so both agree; the clause number is the property's."""
+    made, _ = asked([3.0, 0.5], clause([[1e6, 0.0], [0.0, 1e-6]], [3e6, 1e-6]))
+    found = replay(made, np.array([0.5]), 0)
+    assert found is not None
+    for original, scaled in zip(made.property.clauses, made.clauses, strict=True):
+        assert original.holds(found.y)
+        assert scaled.holds(found.y)
+        ratio = scaled.coefficients.norm(dim=1) / original.coefficients.norm(dim=1)
+        assert all(np.frexp(float(r))[0] == 0.5 for r in ratio)
+
+
+def test_onnx_runtime_says_what_the_output_is():
+    network = sequential(([[1.0, -1.0]], [0.25]))
+    runtime = Reference(write_network(network))
+    made = replace(problem(network, [box_of([0.0, 0.0], [1.0, 1.0])], [clause([[1.0]], [-0.5])]), reference=runtime)
+    assert replay(made, np.array([0.5, 0.5]), 0) is None
+    found = replay(made, np.array([0.1, 0.9]), 0)
+    assert found is not None
+    assert found.y[0] == float(np.float32(np.float32(0.1) - np.float32(0.9)) + np.float32(0.25))
+
+
+def test_the_text_names_every_value():
+    text = as_text(Counterexample(np.array([0.5, -1.0]), np.array([2.0]), 0))
+    assert text == "((X_0 0.5)\n(X_1 -1.0)\n(Y_0 2.0))\n"
