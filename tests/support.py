@@ -156,6 +156,9 @@ def random_clause(g: torch.Generator, outputs: int, rows: int, box: int = 0) -> 
 class Plain:
     """The network evaluated by the matrices of this module, in float64."""
 
+    name = "a test"
+    dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
+
     def __init__(self, network: Network) -> None:
         self._network = network
 

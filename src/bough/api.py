@@ -24,9 +24,9 @@ from bough.falsify.base import AbstractFalsifier, NoAttack
 from bough.falsify.pgd import GradientAttack
 from bough.network.graph import Network
 from bough.problem.files import NETWORK_LIMIT, read_bytes
-from bough.problem.problem import Problem
+from bough.problem.problem import Evaluator, Problem
 from bough.problem.property import Property, image_property
-from bough.problem.runtime import Evaluator, Reference, compare
+from bough.problem.runtime import Reference, compare
 from bough.problem.vnnlib import read_property
 from bough.search.loop import Goal, Search, search
 from bough.search.observe import AbstractObserver

@@ -294,7 +294,7 @@ def _write_counterexample(path: Path, problem: "Problem", result: "Result") -> N
         if path.is_file():
             path.unlink()
     elif path.suffix == ".npz":
-        write_bytes(path, as_npz(result.counterexample, problem.network.input_shape))
+        write_bytes(path, as_npz(result.counterexample, problem.network.input_shape, problem.reference.dtype))
     else:
         write_bytes(path, as_text(result).encode())
 

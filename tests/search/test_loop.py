@@ -190,6 +190,9 @@ def test_an_interruption_in_mid_step_keeps_its_domains_open(calls):
 class _Pressed:
     """Ctrl-C while a counterexample is replayed."""
 
+    name = "a test"
+    dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
+
     def run(self, x: Points) -> Points:
         del x
         raise KeyboardInterrupt
@@ -206,6 +209,9 @@ def test_an_interruption_while_replaying_keeps_its_domains_open():
 
 class _Disagrees:
     """A runtime by which nothing is unsafe."""
+
+    name = "a test"
+    dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
 
     def run(self, x: Points) -> Points:
         del x

@@ -1,6 +1,7 @@
 """Counterexamples: the float32 point stays inside the original box, and rows count as strictly as they were written."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from bough.problem.onnx_writer import write_network
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause
 from bough.problem.runtime import Reference
-from bough.verdict.counterexample import Counterexample, as_text, replay, to_float32
+from bough.verdict.counterexample import Counterexample, as_text, replay, representable
 
 finite = st.floats(-1e30, 1e30, allow_subnormal=True)
+
+FLOAT32 = np.dtype(np.float32)
 
 
 def box_of(lower: list[float], upper: list[float]) -> Box:
@@ -31,7 +34,7 @@ def holds_a_float32(lower: float, upper: float) -> bool:
 def test_points_are_float32_and_inside(a, b, share):
     lower, upper = min(a, b), max(a, b)
     x = min(max(lower + share * (upper - lower), lower), upper)
-    (found,) = to_float32(np.array([x]), box_of([lower], [upper]))
+    (found,) = representable(np.array([x]), box_of([lower], [upper]), FLOAT32)
     assert float(np.float32(found)) == found
     if holds_a_float32(lower, upper):
         assert lower <= found <= upper
@@ -46,7 +49,7 @@ def test_thin_boxes_around_a_float32(centre, below, above, share):
     upper = max(lower, centre)
     for _ in range(above):
         upper = float(np.nextafter(upper, np.inf))
-    (found,) = to_float32(np.array([lower + share * (upper - lower)]), box_of([lower], [upper]))
+    (found,) = representable(np.array([lower + share * (upper - lower)]), box_of([lower], [upper]), FLOAT32)
     assert float(np.float32(found)) == found
     if lower <= centre <= upper:
         assert found == centre
@@ -59,13 +62,16 @@ def test_thin_boxes_around_a_float32(centre, below, above, share):
 def test_points_outside_the_box_are_brought_in(sides):
     lower, upper = [min(s) for s in sides], [max(s) for s in sides]
     for x in (-1e35, 1e35):
-        found = to_float32(np.full(len(sides), x), box_of(lower, upper))
+        found = representable(np.full(len(sides), x), box_of(lower, upper), FLOAT32)
         for v, l, u in zip(found, lower, upper, strict=True):
             assert not holds_a_float32(l, u) or l <= v <= u
 
 
 class Given:
     """A runtime that gives one answer and remembers what it was asked."""
+
+    name = "a test"
+    dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
 
     def __init__(self, y: list[float]) -> None:
         self.y, self.asked = np.array(y), list[Points]()

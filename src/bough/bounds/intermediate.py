@@ -70,7 +70,7 @@ class PaperBounds(AbstractIntermediate):
     @staticmethod
     def _with_intervals(network: Network, where: Region, deadline: Deadline) -> Bounds:
         linear = where.bounds
-        both = enclose(network, where.lower, where.upper, linear).relu_inputs(network)
+        both = enclose(network, where.lower, where.upper, linear).relu_inputs(network).intersect(linear)
         gain = torch.maximum(both.lower - linear.lower, linear.upper - both.upper)
         helped = (gain > REBUILD_THRESHOLD).any(dim=1, keepdim=True)
         changed = (gain > 0) & helped
@@ -120,7 +120,8 @@ def _settled(network: Network, where: Region) -> Region:
             raise NetworkError(
                 f"the values of node '{name}' overflow float64 somewhere in the box; nothing can be proved"
             )
-    return replace(where, bounds=enclosure.relu_inputs(network), magnitude=_magnitudes(enclosure))
+    bounds = enclosure.relu_inputs(network).intersect(where.bounds)
+    return replace(where, bounds=bounds, magnitude=_magnitudes(enclosure))
 
 
 def _magnitudes(enclosure: Enclosure) -> list[Tensor]:

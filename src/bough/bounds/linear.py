@@ -18,7 +18,7 @@ from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network import walk
 from bough.network.graph import Network
-from bough.network.ops import Add, Conv, Linear, Scale
+from bough.network.ops import Relu, Reshape
 from bough.problem.property import Clause
 
 CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node held at once: 8 MiB, so that deadlines are heard
@@ -108,7 +108,7 @@ def bound_functionals(network: Network, where: Region, start: int, f: Tensor, pa
         if constant is not None:
             sums.least += constant.reshape(domains, rows)
             sums.greatest += constant.reshape(domains, rows)
-        if isinstance(op, Linear | Conv | Scale | Add):
+        if not isinstance(op, Relu | Reshape):
             sums.magnitude += here.abs().reshape(domains, rows, -1) @ where.magnitude[i].reshape(-1)
 
     def relu(i: int, here: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ The solver's word closes nothing. Its row duals become multipliers of the networ
 closed only when its Farkas ray, evaluated the same way with a zero objective, is positive.
 """
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
@@ -27,6 +28,9 @@ from bough.solvers.program import Solution, Status
 if TYPE_CHECKING:
     from bough.bounds.planet import Layout
     from bough.solvers.highs import Highs
+
+MOST_MODELS = 8  # kept in memory at once, one per input box
+_log = logging.getLogger(__name__)
 
 
 @final
@@ -69,7 +73,6 @@ class PlanetBounding(AbstractBounding):
         self._config = config
         self._regions: dict[int, Region] = {}
         self._models: dict[int, _BoxModel] = {}
-        self.solver_failures = 0
 
     @property
     def _network(self) -> Network:
@@ -90,9 +93,8 @@ class PlanetBounding(AbstractBounding):
             last_split=torch.full((count,), -1),
             start=(None,) * count,
         )
-        bases: dict[
-            int, object
-        ] = {}  # clauses differ in a few rows only, so each starts where the last one of its box ended
+        # Clauses differ in a few rows only, so each starts where the last one of its box ended.
+        bases: dict[int, object] = {}
         parts = []
         for k, clause in enumerate(clauses):
             domain = replace(domains[torch.tensor([k])], start=(bases.get(clause.box),))
@@ -127,6 +129,8 @@ class PlanetBounding(AbstractBounding):
             rows = max(len(c.offsets) for c in self._problem.clauses)
             root = self._root_region(box, deadline)
             program, layout = build(self._network, self._problem.property.boxes[box], root.bounds, rows)
+            while len(self._models) >= MOST_MODELS:
+                del self._models[next(iter(self._models))]  # the oldest; bases fit the model when it is built again
             self._models[box] = _BoxModel(layout, Highs(program))
         return self._models[box]
 
@@ -158,8 +162,8 @@ class PlanetBounding(AbstractBounding):
         for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
             try:
                 solution = self._solve(domains, d, clause, cutoff if self._config.early_stop else np.inf, deadline)
-            except SolverFailure:
-                self.solver_failures += 1
+            except SolverFailure as failure:
+                _log.info("a domain keeps its linear bound: %s", failure)
                 start[d] = None
                 continue
             solved.append((d, solution))
@@ -199,9 +203,8 @@ class PlanetBounding(AbstractBounding):
         weights = duals[:, torch.from_numpy(layout.clause_rows[: len(clause.offsets)]).long()].clamp(min=0)
         empty = torch.tensor([s.status is Status.INFEASIBLE for s in solutions])
         total = weights.sum(dim=1, keepdim=True)
-        weights = torch.where(
-            total > 0, weights / total.clamp(min=torch.finfo(torch.float64).tiny), 1 / weights.shape[1]
-        )
+        usable = (total >= torch.finfo(torch.float64).tiny) & torch.isfinite(total)
+        weights = torch.where(usable, weights / total, 1 / weights.shape[1])
         weights[empty] = 0.0
         # A ray has no scale; near 1 it neither overflows nor drowns in the error bound.
         size = (

@@ -181,8 +181,8 @@ def _affine(network: Network, node: Node, arguments: list[_Expression]) -> _Expr
     if isinstance(op, Add):
         return _Expression((value.matrix + arguments[1].matrix).tocsr(), value.constant + arguments[1].constant)
     if isinstance(op, Scale):
-        factor = op.factor.expand(node.shape).reshape(-1).numpy()
-        bias = op.bias.expand(node.shape).reshape(-1).numpy()
+        factor = op.factor.reshape(-1).numpy()
+        bias = op.bias.reshape(-1).numpy()
         return _Expression((sparse.diags(factor) @ value.matrix).tocsr(), factor * value.constant + bias)
     return value  # Reshape
 

@@ -33,6 +33,7 @@ class GradientAttack(AbstractFalsifier):
         """The best point of every clause, box after box; stops a box as soon as one of its points looks unsafe."""
         generator = torch.Generator().manual_seed(self.seed)
         for box in range(len(problem.property.boxes)):
+            deadline.check()
             clauses = [c for c in problem.clauses if c.box == box]
             if clauses:
                 yield box, self._attack(problem, box, clauses, generator, deadline)

@@ -3,6 +3,7 @@
 In go weights and window geometry; out comes a `Network` that computes the same function in real arithmetic.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from bough.network.ops import Add, Conv, Input, Linear, Operator, Relu, Reshape,
 
 # A guard against damaged or hostile files: 128 MiB as float64, beyond what can be verified.
 LARGEST_NODE = 1 << 24
+MOST_FOLDED = 4  # each fold rounds the weights once more, and `Network.rounding` has slack for that many
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,7 @@ class GraphBuilder:
 
     def _append(self, op: Operator, inputs: tuple[int, ...], shape: Sequence[int]) -> int:
         shape = tuple(int(n) for n in shape)
-        size = 1
-        for n in shape:
-            size *= n
+        size = math.prod(shape)
         if not 0 < size <= LARGEST_NODE:
             raise NetworkError(f"a tensor of shape {shape} has {size} elements; from 1 to {LARGEST_NODE} are supported")
         name = self.label or f"{type(op).__name__.lower()}_{len(self._nodes)}"
@@ -287,10 +287,12 @@ def fold_scales(network: Network) -> Network:
     place: list[int] = []  # where the value of each old node is now
     readers = Counter(i for node in network.nodes for i in node.inputs)
     left: list[int] = []  # for each new node, how many read it
+    folds: list[int] = []  # for each new node, how often its weights were rounded
     for i, old in enumerate(network.nodes):
         node = replace(old, inputs=tuple(place[j] for j in old.inputs))
         before = node.inputs[0] if node.inputs else 0
-        folded = _fold(node.op, nodes[before]) if isinstance(node.op, Scale) and left[before] == 1 else None
+        foldable = isinstance(node.op, Scale) and left[before] == 1 and folds[before] < MOST_FOLDED
+        folded = _fold(node.op, nodes[before]) if foldable and isinstance(node.op, Scale) else None
         if node.inputs and _changes_nothing(node, nodes[before]):
             place.append(before)
             left[before] += readers[i] - 1
@@ -298,11 +300,13 @@ def fold_scales(network: Network) -> Network:
             nodes[before] = replace(nodes[before], op=folded)
             place.append(before)
             left[before] = readers[i]
+            folds[before] += 1
         else:
             if isinstance(node.op, Reshape) and isinstance(nodes[before].op, Reshape):
                 node = replace(node, inputs=nodes[before].inputs)
             nodes.append(node)
             left.append(readers[i])
+            folds.append(0)
             place.append(len(nodes) - 1)
     return _prune(nodes, place[-1])
 

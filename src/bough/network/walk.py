@@ -86,12 +86,10 @@ def evaluate(network: Network, x: Tensor) -> Tensor:
 
 def bias_term(op: Operator, f: Tensor) -> Tensor | None:
     """What the operator's bias adds to the functional's value, [batch]; None where there is no bias."""
-    if isinstance(op, Linear):
+    if isinstance(op, Linear | Scale):
         return (f * op.bias).reshape(f.shape[0], -1).sum(1)
     if isinstance(op, Conv):
         return f.sum((-2, -1)) @ op.bias
-    if isinstance(op, Scale):
-        return (f * op.bias).reshape(f.shape[0], -1).sum(1)
     return None
 
 

@@ -11,11 +11,14 @@ from bough.network.graph import Network
 from bough.problem.property import Clause, Property
 
 
-class Replays(Protocol):
+class Evaluator(Protocol):
     """Runs the network as its owner would, not as bough read it."""
 
+    name: str  # who evaluates, for messages
+    dtype: np.dtype[np.floating[Any]]  # of the original's inputs and arithmetic
+
     def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Flat output of one flat input point, computed in the network's own precision."""
+        """Outputs, flat, at the flat point `x`, computed in the network's own precision."""
         ...
 
 
@@ -25,7 +28,7 @@ class Problem:
 
     network: Network
     property: Property
-    reference: Replays
+    reference: Evaluator
     network_name: str = "network"
     property_name: str = "property"
 

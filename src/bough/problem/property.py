@@ -8,6 +8,7 @@ strict.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ class Box:
         if self.lower.shape != self.upper.shape or self.lower.ndim != 1:
             shapes = f"{tuple(self.lower.shape)} and {tuple(self.upper.shape)}"
             raise PropertyError(f"a box needs two flat vectors of one length, not {shapes}")
+        if self.lower.dtype != torch.float64 or self.upper.dtype != torch.float64:
+            raise PropertyError("a box needs float64 limits")
         bad = ~(torch.isfinite(self.lower) & torch.isfinite(self.upper))
         if bool(bad.any()):
             raise PropertyError(f"input X_{int(bad.nonzero()[0])} has no finite lower and upper bound; give it both")
@@ -50,13 +53,25 @@ class Clause:
     offsets: Tensor  # [rows], float64
     strict: tuple[bool, ...]
 
+    def __post_init__(self) -> None:
+        rows = self.offsets.shape[0] if self.offsets.ndim == 1 else 0
+        if rows == 0 or self.coefficients.ndim != 2 or self.coefficients.shape[0] != rows or len(self.strict) != rows:
+            raise PropertyError(
+                f"a clause needs one offset and one strictness per row and at least one row, not coefficients "
+                f"{tuple(self.coefficients.shape)}, offsets {tuple(self.offsets.shape)}, strict {len(self.strict)}"
+            )
+        for numbers in (self.coefficients, self.offsets):
+            if numbers.dtype != torch.float64 or not bool(torch.isfinite(numbers).all()):
+                raise PropertyError("a clause needs finite float64 coefficients and offsets")
+
     def scaled(self) -> "Clause":
         """Rows scaled to a norm in [1/2, 1) by powers of two, which is exact; a single row is left as it is."""
         if len(self.offsets) == 1:
             return self
         norms = self.coefficients.norm(dim=1)
         factors = torch.tensor(
-            [math.ldexp(1.0, -math.frexp(float(n))[1]) if n > 0 else 1.0 for n in norms], dtype=torch.float64
+            [math.ldexp(1.0, -max(-1000, min(1000, math.frexp(float(n))[1]))) if n > 0 else 1.0 for n in norms],
+            dtype=torch.float64,
         )
         return Clause(self.box, self.coefficients * factors[:, None], self.offsets * factors, self.strict)
 
@@ -66,8 +81,13 @@ class Clause:
 
     def holds(self, y: NDArray[np.float64]) -> bool:
         """Whether one output is unsafe by this clause, strict rows strictly."""
-        values = self.coefficients.numpy() @ y - self.offsets.numpy()
-        return all(v < 0 if strict else v <= 0 for v, strict in zip(values, self.strict, strict=True))
+        # Exactly: a sum that rounds to the offset is not below it.
+        point = [Fraction(v) for v in y.tolist()]
+        for row, offset, strict in zip(self.coefficients.tolist(), self.offsets.tolist(), self.strict, strict=True):
+            value = sum((Fraction(a) * v for a, v in zip(row, point, strict=True) if a), -Fraction(offset))
+            if value > 0 or (strict and value == 0):
+                return False
+        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +100,11 @@ class Property:
     def __post_init__(self) -> None:
         if not self.clauses:
             raise PropertyError("the property has no unsafe clause; nothing is to be verified")
+        if {c.box for c in self.clauses} - set(range(len(self.boxes))):
+            raise PropertyError(f"a clause names a box that is not there; there are {len(self.boxes)}")
+        sizes = {len(b.lower) for b in self.boxes} | {-c.coefficients.shape[1] for c in self.clauses}
+        if len(sizes) != 2:
+            raise PropertyError("the boxes must agree in the number of inputs, the clauses in that of outputs")
 
     @property
     def inputs(self) -> int:

@@ -4,7 +4,7 @@
 """
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -17,23 +17,13 @@ from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Add, Conv, Linear, Scale
 from bough.problem.onnx import input_shape, open_batch_axis, parse_model, sentence
+from bough.problem.problem import Evaluator
 
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
 _DEVIATIONS = 8  # standard deviations of rounding that pass as rounding
 _ROWS = 64  # outputs whose derivatives are held at a time
 
 Bound = NDArray[np.floating[Any]] | Tensor | None
-
-
-class Evaluator(Protocol):
-    """What a network is compared with: the original, evaluated at one point by someone else's code."""
-
-    name: str  # who evaluates, for messages
-    dtype: np.dtype[np.floating[Any]]  # of the original's inputs and arithmetic
-
-    def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Outputs, flat, at the flat point `x`."""
-        ...
 
 
 class Reference:

@@ -1,7 +1,6 @@
 """The open subproblems, lowest bound first."""
 
 import heapq
-from collections.abc import Iterator
 from typing import final
 
 import torch
@@ -23,9 +22,6 @@ class Frontier:
 
     def __len__(self) -> int:
         return len(self._heap)
-
-    def __iter__(self) -> Iterator[DomainBatch]:
-        return (entry[2] for entry in self._heap)
 
     @property
     def lowest(self) -> float:

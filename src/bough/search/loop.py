@@ -100,6 +100,7 @@ def attack(run: Search, state: SearchState) -> SearchState:
     """Try the falsifier's points before anything is bounded."""
     state = replace(state, attacked=True)
     for box, points in run.falsifier.candidates(run.problem, run.deadline):
+        run.deadline.check()
         state = _try_points(run, state, torch.full((len(points),), box), points)
         if finished(run, state):
             break
@@ -170,7 +171,9 @@ def _absorb(run: Search, state: SearchState, bounded: Bounded) -> SearchState:
         depth=max(state.depth, int(domains.depth.max())),
     )
     cutoff = run.goal.cutoff(state.upper)
-    lower = domains.lower.nan_to_num(nan=-torch.inf, posinf=torch.inf)  # what is not a number proves nothing
+    lower = domains.lower.nan_to_num(
+        nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf
+    )  # what is not a number proves nothing
     domains = replace(domains, lower=lower)
     closed = lower > cutoff
     splittable = domains.bounds.ambiguous().any(dim=1)
@@ -197,10 +200,11 @@ def _splittable(domains: DomainBatch, neurons: Tensor) -> Tensor:
 def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) -> SearchState:
     """Evaluate points by every clause of their box; unsafe ones are replayed (best first) before they count."""
     outputs = walk.evaluate(run.problem.network, points)
-    margins = torch.stack(
-        [torch.where(boxes == c.box, c.margins(outputs), torch.inf) for c in run.problem.clauses], dim=1
-    ).amin(dim=1)
-    margins = margins.nan_to_num(nan=torch.inf)
+    present = set(boxes.tolist())
+    margins = torch.full((len(points),), torch.inf, dtype=torch.float64)
+    for clause in run.problem.clauses:
+        if clause.box in present:
+            margins = torch.where(boxes == clause.box, torch.fmin(margins, clause.margins(outputs)), margins)
     state = replace(state, upper=min(state.upper, float(margins.min())))
     if state.counterexample is not None:
         return state

@@ -149,5 +149,4 @@ class Highs:
             columns,
             duals,
             self._solver.getBasis(),
-            int(info.simplex_iteration_count),
         )

@@ -46,4 +46,3 @@ class Solution:
     columns: Array
     row_dual: Array
     basis: object  # hand it back as the start of a similar program
-    iterations: int

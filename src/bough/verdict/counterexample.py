@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +17,26 @@ Vector = NDArray[np.float64]
 class Counterexample:
     """An input in the original box, the output the runtime gave for it, and the clause it makes true."""
 
-    x: Vector  # flat; every value is a float32
+    x: Vector  # flat; every value is one that the network's own input type holds
     y: Vector
     clause: int
 
 
-def to_float32(x: Vector, box: Box) -> Vector:
-    """The nearest float32 point inside the box, as float64 values.
+def representable(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vector:
+    """The nearest point inside the box that the network's input type can hold (float32, as a rule), as float64 values.
 
-    Where a side is so thin that no float32 lies in it, the nearest float32 is taken: no other value can be fed to the
-    network.
+    Where a side is so thin that no such value lies in it, the nearest one is taken: no other can be fed to the network.
     """
     lower, upper = box.lower.numpy(), box.upper.numpy()
-    point = np.clip(x, lower, upper).astype(np.float32)
-    up = np.nextafter(point, np.float32(np.inf))
-    down = np.nextafter(point, np.float32(-np.inf))
+    point = np.clip(x, lower, upper).astype(dtype)
+    up, down = (np.nextafter(point, dtype.type(end)) for end in (np.inf, -np.inf))
     point = np.where((point < lower) & (up <= upper), up, point)
     return np.where((point > upper) & (down >= lower), down, point).astype(np.float64)
 
 
 def replay(problem: Problem, x: Vector, box: int) -> Counterexample | None:
-    """The counterexample at (the float32 nearest to) `x`, if the runtime's output is unsafe by a clause of that box."""
-    point = to_float32(x, problem.property.boxes[box])
+    """The counterexample at the representable point nearest to `x`, if the runtime's output is unsafe by a clause."""
+    point = representable(x, problem.property.boxes[box], problem.reference.dtype)
     y = np.asarray(problem.reference.run(point), dtype=np.float64).reshape(-1)
     if not np.isfinite(y).all():
         return None
@@ -53,9 +52,9 @@ def as_text(found: Counterexample) -> str:
     return "(" + "\n".join(f"({kind}_{i} {float(v)!r})" for kind, i, v in names) + ")\n"
 
 
-def as_npz(found: Counterexample, input_shape: tuple[int, ...]) -> bytes:
-    """A NumPy archive: x in the network's input shape, y, and the number of the clause."""
+def as_npz(found: Counterexample, input_shape: tuple[int, ...], dtype: np.dtype[np.floating[Any]]) -> bytes:
+    """A NumPy archive: x in the network's input shape and type, y, and the number of the clause."""
     stream = io.BytesIO()
-    x = found.x.astype(np.float32).reshape(input_shape)
-    np.savez(stream, x=x, y=found.y.astype(np.float32), clause=found.clause)
+    x = found.x.astype(dtype).reshape(input_shape)
+    np.savez(stream, x=x, y=found.y.astype(dtype), clause=found.clause)
     return stream.getvalue()
