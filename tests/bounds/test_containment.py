@@ -77,7 +77,7 @@ def test_linear_bounds_contain_samples(kind, seed, slopes):
     box = box_around(g, network.inputs)
     enclosure = enclose(network, box.lower[None], box.upper[None])
     magnitude = [m[0] for m in enclosure.magnitude]
-    where = Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude)
+    where = Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude, 1e-250)
     values = values_at(network, samples(box, 300).numpy())
     for i, node in enumerate(network.nodes[1:], start=1):
         found = bound_elements(network, where, i, torch.arange(node.size), slopes, NEVER)

@@ -37,7 +37,7 @@ seeds = st.integers(0, 2**31)
 def region(network: Network, box: Box) -> Region:
     enclosure = enclose(network, box.lower[None], box.upper[None])
     magnitude = [m[0] for m in enclosure.magnitude]
-    return Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude)
+    return Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude, 1e-250)
 
 
 def linear(network: Network, where: Region, asked: Clause, slopes: AbstractSlopes) -> float:

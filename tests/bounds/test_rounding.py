@@ -23,7 +23,7 @@ from tests.support import (
     tensor,
 )
 
-from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
+from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds, _errors
 from bough.bounds.interval import enclose
 from bough.bounds.linear import Region, bound_clause, bound_elements, bound_functionals, by_multipliers, by_slopes
 from bough.bounds.lp import PlanetLP
@@ -80,9 +80,7 @@ def all_hold(network: Network, box: Box, seed: int = 0) -> bool:
     good = all(
         exactly_inside(enclosure.lower[i], enclosure.upper[i], v[i]) for v in values for i in range(len(network.nodes))
     )
-    where = Region(
-        box.lower[None], box.upper[None], enclosure.relu_inputs(network), [m[0] for m in enclosure.magnitude]
-    )
+    where = Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), *_errors(enclosure))
     for slopes in SLOPES:
         for i in range(1, len(network.nodes)):
             found = bound_elements(network, where, i, torch.arange(network.nodes[i].size), slopes, NEVER)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support import Judged, Points, hard_case, sequential, simple_problem
+from tests.support import Array, Judged, Plain, Points, hard_case, sequential, simple_problem
 from torch import Tensor
 
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
@@ -187,33 +187,33 @@ def test_an_interruption_in_mid_step_keeps_its_domains_open(calls):
         assert result.lower_bound == -np.inf
 
 
-class _Pressed:
+class _Pressed(Plain):
     """Ctrl-C while a counterexample is replayed."""
 
     name = "a test"
     dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
 
-    def run(self, x: Points) -> Points:
+    def run(self, x: Points) -> Array:
         del x
         raise KeyboardInterrupt
 
 
 def test_an_interruption_while_replaying_keeps_its_domains_open():
     case = hard_case("dense", 12, safe=False)
-    asked = replace(case.problem, reference=_Pressed())
+    asked = replace(case.problem, reference=_Pressed(case.problem.network))
     result = search(Search(asked, PlanetLP(), RandomChoice(0), NoAttack(), NEVER))
     assert result.verdict is Verdict.UNKNOWN
     assert result.lower_bound <= case.least
     assert result.open_domains > 0 or result.lower_bound == -np.inf
 
 
-class _Disagrees:
+class _Disagrees(Plain):
     """A runtime by which nothing is unsafe."""
 
     name = "a test"
     dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
 
-    def run(self, x: Points) -> Points:
+    def run(self, x: Points) -> Array:
         del x
         return np.full(1, 1e9)
 
@@ -223,7 +223,7 @@ def test_what_the_runtime_does_not_confirm_is_not_falsified():
     asked = simple_problem(network, [-1, -1], [1, 1], [[1.0]], [0.0])
     believed = search(Search(asked, PlanetLP(), BaBSR(), NoAttack(), NEVER))
     assert believed.verdict is Verdict.FALSIFIED
-    result = search(Search(replace(asked, reference=_Disagrees()), PlanetLP(), BaBSR(), NoAttack(), NEVER))
+    result = search(Search(replace(asked, reference=_Disagrees(network)), PlanetLP(), BaBSR(), NoAttack(), NEVER))
     assert result.verdict is Verdict.UNKNOWN
     assert result.open_domains > 0
 

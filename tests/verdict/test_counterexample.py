@@ -15,6 +15,7 @@ from bough.problem.property import Box, Clause
 from bough.problem.runtime import Reference
 from bough.verdict.counterexample import Counterexample, as_text, replay, representable
 
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 finite = st.floats(-1e30, 1e30, allow_subnormal=True)
 
 FLOAT32 = np.dtype(np.float32)
@@ -94,7 +95,22 @@ def test_the_runtime_is_asked_at_a_float32_point_of_the_box():
     assert found is not None
     assert float(np.float32(runtime.asked[0][0])) == runtime.asked[0][0] == found.x[0]
     assert 0.1 <= found.x[0] <= 0.7
-    assert float(np.float32(0.7)) > 0.7 or float(np.float32(0.1)) < 0.1 or found.x[0] >= 0.1
+
+
+@given(st.lists(st.tuples(finite, finite, st.floats(0, 1)), min_size=1, max_size=5))
+def test_points_of_float64_networks_are_kept(sides):
+    lower, upper = [min(s[:2]) for s in sides], [max(s[:2]) for s in sides]
+    x = np.array([min(max(l + s[2] * (u - l), l), u) for l, u, s in zip(lower, upper, sides, strict=True)])
+    np.testing.assert_array_equal(representable(x, box_of(lower, upper), FLOAT64), x)
+
+
+def test_a_float64_network_is_asked_inside_boxes_without_a_float32():
+    made, runtime = asked([0.0, 0.0], clause([[1.0, 0.0]], [0.0]))
+    runtime.dtype = FLOAT64
+    thin = replace(made, property=replace(made.property, boxes=(box_of([0.1], [0.1]), made.property.boxes[1])))
+    found = replay(thin, np.array([0.1]), 0)
+    assert found is not None
+    assert found.x.tolist() == [0.1]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +130,12 @@ def test_the_runtime_is_asked_at_a_float32_point_of_the_box():
 def test_every_row_has_to_hold_strict_ones_strictly(y, strict, unsafe):
     made, _ = asked(y, clause([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0], strict))
     assert (replay(made, np.array([0.5]), 0) is not None) == unsafe
+
+
+def test_rows_are_summed_exactly():
+    """1e16 + 1 - 1e16 rounds to 0, which is not above the offset; exactly, it is 1."""
+    made, _ = asked([1e16, 1.0], clause([[1.0, 1.0]], [1e16]))
+    assert replay(made, np.array([0.5]), 0) is None
 
 
 def test_only_clauses_of_the_points_own_box_count():

@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.bounds.interval import Enclosure, enclose
+from bough.bounds.interval import UNDERFLOW, Enclosure, enclose
 from bough.bounds.linear import Region, bound_elements
 from bough.bounds.relaxation import AbstractSlopes, AdaptiveSlopes, ParallelSlopes
 from bough.budget import Deadline
@@ -107,7 +107,7 @@ class TightBounds(AbstractIntermediate):
 def _start(network: Network, box: Box) -> Region:
     lower, upper = box.lower[None], box.upper[None]
     enclosure = enclose(network, lower, upper)
-    return Region(lower, upper, enclosure.relu_inputs(network), _magnitudes(enclosure))
+    return Region(lower, upper, enclosure.relu_inputs(network), *_errors(enclosure))
 
 
 def _settled(network: Network, where: Region) -> Region:
@@ -121,11 +121,14 @@ def _settled(network: Network, where: Region) -> Region:
                 f"the values of node '{name}' overflow float64 somewhere in the box; nothing can be proved"
             )
     bounds = enclosure.relu_inputs(network).intersect(where.bounds)
-    return replace(where, bounds=bounds, magnitude=_magnitudes(enclosure))
+    magnitude, underflow = _errors(enclosure)
+    return replace(where, bounds=bounds, magnitude=magnitude, underflow=underflow)
 
 
-def _magnitudes(enclosure: Enclosure) -> list[Tensor]:
-    return [m[0] for m in enclosure.magnitude]
+def _errors(enclosure: Enclosure) -> tuple[list[Tensor], float]:
+    """What error bounds are made of: magnitudes, and what underflow can cost at values of that size."""
+    magnitude = [m[0] for m in enclosure.magnitude]
+    return magnitude, UNDERFLOW * sum(float((m + 1).sum()) for m in magnitude)
 
 
 def _only(neurons: Tensor, like: Bounds) -> Tensor:
@@ -180,7 +183,7 @@ def _bound_layer(
     active, elements = wanted.any(dim=1).nonzero()[:, 0], wanted.any(dim=0).nonzero()[:, 0]
     if not len(elements):
         return where.bounds
-    here = Region(where.lower[active], where.upper[active], where.bounds[active], where.magnitude)
+    here = replace(where, lower=where.lower[active], upper=where.upper[active], bounds=where.bounds[active])
     new = bound_elements(network, here, source, elements, slopes, deadline)
     lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
     at = (active[:, None], part.start + elements[None])

@@ -15,6 +15,8 @@ from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu
 
+UNDERFLOW = 1e-300  # more than the products of any one element can lose by being too small for float64
+
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
@@ -78,5 +80,10 @@ def _affine(network: Network, i: int, lowers: list[Tensor], uppers: list[Tensor]
     centre = walk.apply(node, *centres)
     radius = walk.apply(network.radius.nodes[i], *radii)
     magnitude = walk.apply(network.magnitude.nodes[i], *(c.abs() + r for c, r in zip(centres, radii, strict=True)))
-    reach = radius + network.rounding * magnitude
+    error = network.rounding * magnitude + UNDERFLOW
+    if bool((magnitude == 0).any()):
+        # What is 0 by the weights' zeros is exactly 0, and must not seem ambiguous; what only underflowed is not.
+        sizes = [((lowers[j] != 0) | (uppers[j] != 0)).double() for j in node.inputs]
+        error = torch.where(walk.apply(network.pattern.nodes[i], *sizes) > 0, error, 0.0)
+    reach = radius + error
     return centre - reach, centre + reach, magnitude

@@ -22,7 +22,6 @@ from bough.network.ops import Relu, Reshape
 from bough.problem.property import Clause
 
 CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node held at once: 8 MiB, so that deadlines are heard
-UNDERFLOW = 1e-250  # covers what products too small for float64 can lose, for inputs and weights of any usual size
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +34,14 @@ class Region:
     upper: Tensor
     bounds: Bounds
     magnitude: list[Tensor]  # per node [*shape]
+    underflow: float  # most that functionals can lose by coefficients too small for float64, at values up to magnitude
 
     def with_bounds(self, bounds: Bounds) -> "Region":
         """As many domains of the (single) box as there are bounds."""
         count = bounds.lower.shape[0]
-        return Region(self.lower[:1].expand(count, -1), self.upper[:1].expand(count, -1), bounds, self.magnitude)
+        return Region(
+            self.lower[:1].expand(count, -1), self.upper[:1].expand(count, -1), bounds, self.magnitude, self.underflow
+        )
 
 
 PassRelu = Callable[[slice, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -131,7 +133,7 @@ def bound_functionals(network: Network, where: Region, start: int, f: Tensor, pa
     sums.least += (positive @ low + negative @ high)[..., 0]
     sums.greatest += (positive @ high + negative @ low)[..., 0]
     sums.magnitude += ((positive - negative) @ torch.maximum(low.abs(), high.abs()))[..., 0]
-    error = network.rounding * sums.magnitude + UNDERFLOW
+    error = network.rounding * sums.magnitude + where.underflow
     return Proved(sums.least - error, sums.greatest + error)
 
 

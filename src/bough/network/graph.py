@@ -92,6 +92,11 @@ class Network:
         return Network(tuple(replace(node, op=_without_bias(_absolute(node.op))) for node in self.nodes))
 
     @cached_property
+    def pattern(self) -> "Network":
+        """The same graph with 1 for every weight and bias that is not 0: which elements can be other than exactly 0."""
+        return Network(tuple(replace(node, op=_nonzero(_absolute(node.op))) for node in self.nodes))
+
+    @cached_property
     def rounding(self) -> float:
         """Relative error bound, twice over, of any sum this network's operators form in float64 (Higham's gamma_n).
 
@@ -116,6 +121,14 @@ def _absolute(op: Operator) -> Operator:
 def _without_bias(op: Operator) -> Operator:
     if isinstance(op, Linear | Conv | Scale):
         return replace(op, bias=torch.zeros_like(op.bias))
+    return op
+
+
+def _nonzero(op: Operator) -> Operator:
+    if isinstance(op, Linear | Conv):
+        return replace(op, weight=(op.weight > 0).double(), bias=(op.bias > 0).double())
+    if isinstance(op, Scale):
+        return replace(op, factor=(op.factor > 0).double(), bias=(op.bias > 0).double())
     return op
 
 

@@ -154,9 +154,13 @@ class GraphBuilder:
 
     # What is lowered to them
 
-    def maximum(self, x: int, y: int) -> int:
-        """Element-wise maximum, as x + relu(y - x)."""
-        return self.add(x, self.relu(self.add(y, self.scale(x, -1.0))))
+    def maximum(self, x: int, y: int, never: Tensor | None = None) -> int:
+        """Element-wise maximum, as x + relu(y - x); `never` marks where y is known not to be the larger."""
+        gain = self.add(y, self.scale(x, -1.0))
+        if never is not None and bool(never.any()):
+            # An exact 0 decides the ReLU; the difference of equal numbers would leave it to rounding.
+            gain = self.scale(gain, (~never).to(torch.float64))
+        return self.add(x, self.relu(gain))
 
     def max_pool(self, x: int, window: Window) -> int:
         """Largest element of every window of [channels, height, width]; padding never wins."""
@@ -175,15 +179,20 @@ class GraphBuilder:
         All pairs of a round are one node, so that the rounds, not the candidates, number the ReLU layers.
         """
         shape, waiting = index.shape[1:], []
+        among = index[:, None]  # the positions that each candidate is the maximum of, [candidates, positions, *shape]
         while len(index) > 1:
             half, odd = divmod(len(index), 2)
             if odd:
-                waiting.append(self.select(x, index[-1]))
-            x = self.maximum(self.select(x, index[:half]), self.select(x, index[half : 2 * half]))
+                waiting.append((self.select(x, index[-1]), among[-1]))
+            first, second = among[:half], among[half : 2 * half]
+            never = _within(second, first)
+            x = self.maximum(self.select(x, index[:half]), self.select(x, index[half : 2 * half]), never)
+            among = torch.cat([first, second], dim=1)
             index = torch.arange(half * shape.numel()).reshape(half, *shape)
         best = self.select(x, index[0]) if self.shape(x) != (1, *shape) else self.reshape(x, shape)
-        for candidate in reversed(waiting):
-            best = self.maximum(best, candidate)
+        for candidate, positions in reversed(waiting):
+            best = self.maximum(best, candidate, _within(positions[None], among[:1])[0])
+            among = torch.cat([among, positions[None]], dim=1)
         return best
 
     def average_pool(self, x: int, window: Window, count_padding: bool = False) -> int:
@@ -275,6 +284,11 @@ def _prune(nodes: Sequence[Node], output: int) -> Network:
             needed.update(nodes[i].inputs)
     number = {old: new for new, old in enumerate(sorted(needed))}
     return Network(tuple(replace(nodes[i], inputs=tuple(number[j] for j in nodes[i].inputs)) for i in sorted(needed)))
+
+
+def _within(some: Tensor, others: Tensor) -> Tensor:
+    """Where every one of `some` positions [n, k, *shape] is among `others` [n, m, *shape], bool [n, *shape]."""
+    return (some[:, :, None] == others[:, None]).any(dim=2).all(dim=1)
 
 
 def fold_scales(network: Network) -> Network:
