@@ -3,11 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -24,6 +23,7 @@ from bough.falsify.base import AbstractFalsifier, NoAttack
 from bough.falsify.pgd import GradientAttack
 from bough.network.graph import Network
 from bough.problem.files import NETWORK_LIMIT, read_bytes
+from bough.problem.images import as_pixels, fitted, read_image
 from bough.problem.problem import Evaluator, Problem
 from bough.problem.property import Property, image_property
 from bough.problem.runtime import Reference, compare
@@ -37,6 +37,7 @@ INTERMEDIATES: Mapping[str, AbstractIntermediate] = {
     "fixed": TightBounds(refresh=False),
     "paper": PaperBounds(),
 }
+IMAGE_AXES = 3  # channels, height, width
 COMPARED = 4  # random points, of each kind, at which a network is held against its runtime
 DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE = "babsr", "tight"
 
@@ -173,7 +174,7 @@ def minimum(
 
 def robustness(
     network: str | Path | nn.Module,
-    image: Tensor | NDArray[Any],
+    image: Tensor | NDArray[Any] | str | Path,
     label: int,
     eps: float,
     *,
@@ -185,11 +186,15 @@ def robustness(
 ) -> Result:
     """Prove that no image within `eps` of `image` (every pixel) is given another class than `label`, or find one.
 
-    `image`, [channels, height, width] as a rule, `eps` and `clip` are in pixel values; the network sees `(pixel -
-    mean) / std`, per channel. `target` asks about one other class only.
+    `image`, [channels, height, width] as a rule, or a file; `eps` and `clip` are in pixel values from 0 to 1 (integers
+    are divided by 255). The network sees `(pixel - mean) / std`, per channel. `target` asks about one other class only.
     """
     chosen = Options(**options)
-    pixels = torch.as_tensor(np.asarray(image)).to(torch.float64)
-    loaded = load_network(network, tuple(pixels.shape))
-    asked = image_property(pixels, label, eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip)
+    pixels = read_image(Path(image)) if isinstance(image, str | Path) else as_pixels(image)
+    alone = tuple(pixels.shape[1:]) if pixels.ndim == IMAGE_AXES + 1 and len(pixels) == 1 else tuple(pixels.shape)
+    loaded = load_network(network, alone)
+    pixels = fitted(pixels, loaded.network.input_shape)
+    asked = image_property(
+        pixels, index(label), eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip
+    )
     return solve(load_problem(loaded, asked), chosen)

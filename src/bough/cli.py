@@ -5,6 +5,7 @@ Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown
 """
 
 import argparse
+import math
 import os
 import sys
 import traceback
@@ -44,14 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"bough: {error}; nothing was decided")
         return DEFECT
     except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
-        traceback.print_exc()
+        _say(traceback.format_exc())
         _say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
         return DEFECT
 
 
 def _say(line: str) -> None:
-    if sys.stderr is not None:  # it may be closed
+    if sys.stderr is None:  # it may be closed
+        return
+    try:
         print(line, file=sys.stderr, flush=True)
+    except OSError:  # or lead nowhere, which must not change the answer
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or the exit would fail on it once more
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         help=".npy, .npz (first array) or picture; pixels 0-255 as integers, else 0-1",
     )
     robust.add_argument("--label", type=int, required=True, help="the image's class, from 0")
-    robust.add_argument("--eps", type=float, required=True, help="radius in pixel values from 0 to 1")
+    robust.add_argument("--eps", type=_number, required=True, help="radius in pixel values from 0 to 1, such as 2/255")
     robust.add_argument("--target", type=int, help="ask about this class only; all others by default")
     robust.add_argument(
         "--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel"
@@ -134,6 +139,15 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--quiet", action="store_true", help="print the verdict only")
 
 
+def _number(text: str) -> float:
+    """A decimal, or a fraction of two."""
+    top, slash, bottom = text.partition("/")
+    try:
+        return float(top) / float(bottom) if slash else float(top)
+    except (ValueError, ZeroDivisionError) as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number") from error
+
+
 class _Branching(argparse.Action):
     """A branching rule; `help` lists them, whatever else is missing on the command line."""
 
@@ -169,11 +183,11 @@ def _robustness(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from bough.api import load_network, load_problem
-    from bough.problem.images import read_image
-    from bough.problem.property import image_property
+    from bough.problem.images import fitted, read_image
+    from bough.problem.property import centre, image_property
 
-    pixels = read_image(options.image)
     loaded = load_network(options.network)
+    pixels = fitted(read_image(options.image), loaded.network.input_shape)
     clip = None if options.no_clip else (0.0, 1.0)
     asked = image_property(
         pixels,
@@ -186,6 +200,9 @@ def _robustness(options: argparse.Namespace) -> int:
         clip=clip,
     )
     problem = load_problem(loaded, asked)
+    seen = int(loaded.reference.run(centre(asked)).argmax())
+    if seen != options.label and not options.quiet:
+        _say(f"note: the network gives the image itself class {seen}, not {options.label}")
     return _answer(options, replace(problem, property_name=f"{options.image} within {options.eps}"), chosen)
 
 
@@ -230,7 +247,7 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
     with nullcontext() if options.quiet else ProgressLine(sys.stderr) as progress:
         result = solve(problem, chosen, () if progress is None else (progress,))
     if not options.quiet:
-        _say(_summary(result))
+        _say(_summary(result, minimised=chosen.gap is not None))
     _write(options, problem, chosen, result)
     _print_verdict(result.verdict.value)
     return result.verdict.exit_status
@@ -244,17 +261,18 @@ def _print_verdict(word: str) -> None:
         raise OutputError(f"cannot write the verdict ({word}) to standard output: {error.strerror or error}") from error
 
 
-def _summary(result: "Result") -> str:
-    bound = (
-        f"margin at least {result.lower_bound:.6g}" if result.open_domains or result.verdict.value == "verified" else ""
-    )
+def _summary(result: "Result", *, minimised: bool) -> str:
     figures = [
         f"{result.branches} branches",
         f"{result.bounds} bounds",
         f"depth {result.depth}",
         f"{result.seconds:.2f} s",
     ]
-    return f"{result.reason}; " + ", ".join([*([bound] if bound else []), *figures])
+    if minimised:
+        figures.insert(0, f"least margin between {result.lower_bound:.6g} and {result.upper_bound:.6g}")
+    elif result.counterexample is None and math.isfinite(result.lower_bound):
+        figures.insert(0, f"margin at least {result.lower_bound:.6g}")
+    return f"{result.reason}; " + ", ".join(figures)
 
 
 def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", result: "Result") -> None:

@@ -113,13 +113,10 @@ def _start(network: Network, box: Box) -> Region:
 def _settled(network: Network, where: Region) -> Region:
     """The same region after one more interval pass, which also gives the smallest magnitudes for the error bounds."""
     enclosure = enclose(network, where.lower, where.upper, where.bounds)
-    for i, magnitude in enumerate(enclosure.magnitude):
+    for node, size in zip(network.nodes, enclosure.magnitude, strict=True):
         # Comparisons with NaN are false, which would make a ReLU look decided: refuse before anything stands on it.
-        if not bool(torch.isfinite(magnitude).all()):
-            name = network.nodes[i].name
-            raise NetworkError(
-                f"the values of node '{name}' overflow float64 somewhere in the box; nothing can be proved"
-            )
+        if not bool(torch.isfinite(size).all()):
+            raise NetworkError(f"the values of node '{node.name}' overflow float64 in the box; nothing can be proved")
     bounds = enclosure.relu_inputs(network).intersect(where.bounds)
     magnitude, underflow = _errors(enclosure)
     return replace(where, bounds=bounds, magnitude=magnitude, underflow=underflow)

@@ -1,5 +1,6 @@
 """Reading one image: a file enters, pixel values from 0 to 1 leave, [channels, height, width]."""
 
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,32 @@ def read_image(path: Path) -> Tensor:
     if not np.isfinite(pixels).all():
         raise PropertyError(f"{path} holds values that are not finite numbers")
     return torch.from_numpy(pixels)
+
+
+def fitted(pixels: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The image in the shape of a network's input: axes of length 1 in front may be missing or too many.
+
+    A network that takes a plain vector is given the image row by row; any other difference of shape is an error, since
+    the numbers would fit and the image would be another one.
+    """
+    bare, wanted = (_without_leading_ones(tuple(s)) for s in (pixels.shape, shape))
+    vector = sum(n != 1 for n in shape) <= 1 and pixels.numel() == math.prod(shape)
+    if bare != wanted and not vector:
+        sizes = [" x ".join(map(str, s)) for s in (pixels.shape, shape)]
+        raise PropertyError(f"the image is {sizes[0]}, the network takes {sizes[1]} (channels first)")
+    return pixels.reshape(shape)
+
+
+def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def as_pixels(image: Tensor | NDArray[Any]) -> Tensor:
+    """Pixel values as float64; integers are divided by 255."""
+    pixels = torch.as_tensor(np.asarray(image))
+    return pixels.to(torch.float64) if pixels.is_floating_point() else pixels.to(torch.float64) / 255
 
 
 def _array(path: Path) -> NDArray[Any]:

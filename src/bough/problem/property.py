@@ -190,6 +190,11 @@ def image_property(
     return robustness_property((pixels - centre) / spread, (eps / spread).reshape(-1), label, targets, classes, limits)
 
 
+def centre(asked: Property) -> NDArray[np.float64]:
+    """The middle of the first box, flat."""
+    return np.asarray(((asked.boxes[0].lower + asked.boxes[0].upper) / 2).numpy())
+
+
 def _per_channel(value: float | Sequence[float], pixels: Tensor, name: str) -> Tensor:
     """One number for every pixel, from one number or one per channel."""
     numbers = torch.as_tensor(value, dtype=torch.float64).reshape(-1)

@@ -5,6 +5,7 @@ the module's precision; those that only move elements are carried out on the pos
 a row in a table.
 """
 
+import logging
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ class ModuleReference:
 def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
     """The network that a module computes in evaluation mode at one input of the given shape, without a batch axis."""
     try:
-        with _evaluating(module), warnings.catch_warnings():
+        with _evaluating(module), warnings.catch_warnings(), _silenced("torch"):
             warnings.simplefilter("ignore")  # of PyTorch's exporter about itself
             exported = torch.export.export(module, (_example(module, input_shape),), strict=False)
             program = exported.run_decompositions()
@@ -73,6 +74,19 @@ def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
     if not isinstance(result, Value):
         raise NetworkError("the module's output does not depend on its input, so there is nothing to verify")
     return fold_scales(builder.build(result.node))
+
+
+@contextmanager
+def _silenced(logger: str) -> Iterator[None]:
+    """Keep a library's log to itself: what matters of it comes as an exception."""
+    log = logging.getLogger(logger)
+    level, handlers, log.handlers = log.level, log.handlers, []
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.handlers = handlers
 
 
 def _example(module: nn.Module, input_shape: Sequence[int]) -> Tensor:

@@ -135,6 +135,8 @@ def write_record(path: Path, entry: dict[str, Any]) -> None:
 def check_writable(path: Path) -> None:
     """Raise now, before any work is done, if a result could not be written to this path later."""
     try:
+        if str(path) == "-":
+            raise OutputError("standard output is for the verdict; name a file")
         if path.is_dir():
             raise OutputError(f"cannot write {path}: it is a folder; name a file")
         if not path.parent.is_dir():

@@ -205,9 +205,10 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     for clause in run.problem.clauses:
         if clause.box in present:
             margins = torch.where(boxes == clause.box, torch.fmin(margins, clause.margins(outputs)), margins)
-    state = replace(state, upper=min(state.upper, float(margins.min())))
-    if state.counterexample is not None:
-        return state
+    best = state.upper
+    state = replace(state, upper=min(best, float(margins.min())))
+    if state.counterexample is not None and not state.upper < best:
+        return state  # a minimum is asked for, and the counterexample at hand is the least so far
     for k in margins.argsort()[:REPLAYS].tolist():
         if float(margins[k]) > 0:
             break
