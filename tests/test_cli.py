@@ -450,7 +450,7 @@ def test_an_image_in_other_containers(bough: Shell) -> None:
     assert bough("robustness", demo.NETWORK, bough.folder / "image.npz", *asked).verdict == "verified"
     refused = bough("robustness", demo.NETWORK, bough.folder / "image.png", *asked)
     assert (refused.status, refused.out) == (2, "")
-    assert "768 inputs" in refused.err
+    assert "the image is 3 x 16 x 16, the network takes 1 x 16 x 16" in refused.err
 
 
 def test_mean_and_std_describe_the_same_network_input(bough: Shell) -> None:
@@ -646,3 +646,32 @@ def test_without_standard_error(bough: Shell) -> None:
     said = ended(started("verify", *bough.problem(SAFE), stderr=None, preexec_fn=lambda: os.close(2)))
     assert said.status == 0
     assert said.verdict == "verified"
+
+
+# What newcomers tripped over
+
+
+def test_a_standard_error_that_leads_nowhere_changes_no_answer(bough: Shell) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "bough", "verify", *map(str, bough.problem(SAFE))]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, check=False, timeout=120)
+    os.close(writing)
+    assert (ended.returncode, ended.stdout) == (0, b"verified\n")
+
+
+def test_an_image_in_another_layout_is_refused(bough: Shell) -> None:
+    problem, _ = image(bough, VERIFIED_IMAGE)
+    path = bough.folder / "last.npy"
+    np.save(path, np.moveaxis(problem.image, 0, -1))
+    said = bough("robustness", demo.NETWORK, path, "--label", problem.label, "--eps", "1/255")
+    assert (said.status, said.out) == (2, "")
+    assert "16 x 16 x 1" in said.err
+
+
+def test_a_wrong_label_is_noted(bough: Shell) -> None:
+    problem, path = image(bough, VERIFIED_IMAGE)
+    other = (problem.label + 1) % 10
+    said = bough("robustness", demo.NETWORK, path, "--label", other, "--eps", 0.001)
+    assert said.verdict == "falsified"
+    assert f"gives the image itself class {problem.label}, not {other}" in said.err

@@ -44,13 +44,13 @@ def read_image(path: Path) -> Tensor:
 def fitted(pixels: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The image in the shape of a network's input: axes of length 1 in front may be missing or too many.
 
-    A network that takes a plain vector is given the image row by row; any other difference of shape is an error, since
-    the numbers would fit and the image would be another one.
+    Where either is a plain vector, the image goes row by row; any other difference of shape is an error, since the
+    numbers would fit and the image would be another one.
     """
     bare, wanted = (_without_leading_ones(tuple(s)) for s in (pixels.shape, shape))
-    vector = sum(n != 1 for n in shape) <= 1 and pixels.numel() == math.prod(shape)
+    vector = (pixels.ndim == 1 or sum(n != 1 for n in shape) <= 1) and pixels.numel() == math.prod(shape)
     if bare != wanted and not vector:
-        sizes = [" x ".join(map(str, s)) for s in (pixels.shape, shape)]
+        sizes = [" x ".join(map(str, s)) or "one number" for s in (pixels.shape, shape)]
         raise PropertyError(f"the image is {sizes[0]}, the network takes {sizes[1]} (channels first)")
     return pixels.reshape(shape)
 

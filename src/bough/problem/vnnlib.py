@@ -87,8 +87,6 @@ def _written_clause(clause: Clause) -> str:
 
 
 def _written_row(coefficients: list[float], offset: float, strict: bool) -> str:
-    if not all(map(math.isfinite, [*coefficients, offset])):
-        raise PropertyError("a row with a coefficient or offset that is not finite cannot be written as VNN-LIB")
     # A row of zeros still names an output: that is what makes it a row when it is read back.
     terms = [(j, c) for j, c in enumerate(coefficients) if c != 0] or [(0, 0.0)]
     written = [f"Y_{j}" if c == 1 else f"(* {c!r} Y_{j})" for j, c in terms]
