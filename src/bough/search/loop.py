@@ -171,15 +171,14 @@ def _absorb(run: Search, state: SearchState, bounded: Bounded) -> SearchState:
         depth=max(state.depth, int(domains.depth.max())),
     )
     cutoff = run.goal.cutoff(state.upper)
-    lower = domains.lower.nan_to_num(
-        nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf
-    )  # what is not a number proves nothing
+    # What is not a number proves nothing.
+    lower = torch.where(domains.lower.isnan(), -torch.inf, domains.lower)
     domains = replace(domains, lower=lower)
     closed = lower > cutoff
     splittable = domains.bounds.ambiguous().any(dim=1)
     state.frontier.push(domains[~closed & splittable])
     stuck = lower[~closed & ~splittable]
-    dropped = state.frontier.prune(cutoff)
+    dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)  # a sign's cutoff stays where it is
     return replace(
         state,
         closed=min(state.closed, dropped, *lower[closed].tolist()),
