@@ -13,6 +13,7 @@ NAMES = [
     "Box",
     "Clause",
     "Counterexample",
+    "DualAscent",
     "Network",
     "NetworkError",
     "Options",

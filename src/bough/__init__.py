@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bough.api import minimum as minimum
     from bough.api import robustness as robustness
     from bough.api import verify as verify
+    from bough.bounds.dual import DualAscent as DualAscent
     from bough.bounds.intermediate import PaperBounds as PaperBounds
     from bough.bounds.intermediate import TightBounds as TightBounds
     from bough.bounds.lp import PlanetLP as PlanetLP
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bough.api": ("Options", "minimum", "robustness", "verify"),
+    "bough.bounds.dual": ("DualAscent",),
     "bough.bounds.intermediate": ("PaperBounds", "TightBounds"),
     "bough.bounds.lp": ("PlanetLP",),
     "bough.branching.babsr": ("BaBSR",),

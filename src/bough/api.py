@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bough.bounds.base import AbstractBounder
+from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.branching import RULES
@@ -39,7 +40,8 @@ INTERMEDIATES: Mapping[str, AbstractIntermediate] = {
 }
 IMAGE_AXES = 3  # channels, height, width
 COMPARED = 4  # random points, of each kind, at which a network is held against its runtime
-DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE = "babsr", "tight"
+BOUNDS = ("lp", "dual")
+DEFAULT_BOUNDS, DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE = "lp", "babsr", "tight"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Options:
     """How to search. `gap` asks for the minimum to within it instead of a verdict."""
 
     timeout: float | None = None
+    bounds: str = DEFAULT_BOUNDS
     branching: str | AbstractBrancher = DEFAULT_BRANCHING
     intermediate: str | AbstractIntermediate = DEFAULT_INTERMEDIATE
     attack: bool = True
@@ -79,6 +82,13 @@ class Options:
             if chosen not in INTERMEDIATES:
                 raise BadInput(f"there are no intermediate bounds '{chosen}'; there are: {', '.join(INTERMEDIATES)}")
             chosen = INTERMEDIATES[chosen]
+        if self.bounds not in BOUNDS:
+            raise BadInput(f"there are no bounds '{self.bounds}'; there are: {', '.join(BOUNDS)}")
+        if self.bounds == "dual":
+            # Ascent stands on the root's ReLU bounds, whatever they are renewed to later.
+            return DualAscent(
+                intermediate=replace(chosen, refresh=False) if isinstance(chosen, TightBounds) else chosen
+            )
         return PlanetLP(chosen)
 
     def falsifier(self) -> AbstractFalsifier:

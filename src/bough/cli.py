@@ -112,7 +112,7 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         help="auto, babsr, random; `help` describes them",
     )
     command.add_argument(
-        "--bounds", choices=("auto", "lp"), default="auto", help="lower bounds: the Planet LP, by HiGHS"
+        "--bounds", choices=("auto", "lp", "dual"), default="auto", help="Planet LP by HiGHS (auto), or dual ascent"
     )
     command.add_argument(
         "--intermediate",
@@ -208,7 +208,7 @@ def _robustness(options: argparse.Namespace) -> int:
 
 def _search_options(options: argparse.Namespace) -> "Options":
     """Check what can be checked before any file is read."""
-    from bough.api import DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE, Options
+    from bough.api import DEFAULT_BOUNDS, DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE, Options
     from bough.report.record import check_writable
 
     for path in (options.json, options.counterexample, options.vnncomp):
@@ -221,6 +221,7 @@ def _search_options(options: argparse.Namespace) -> "Options":
     torch.set_num_threads(options.threads)
     chosen = Options(
         timeout=options.timeout,
+        bounds=DEFAULT_BOUNDS if options.bounds == "auto" else options.bounds,
         branching=DEFAULT_BRANCHING if options.branching == "auto" else options.branching,
         intermediate=DEFAULT_INTERMEDIATE if options.intermediate == "auto" else options.intermediate,
         attack=not options.no_attack,
@@ -242,7 +243,7 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
         _say(
             f"{problem.network_name}: {network.inputs} inputs, {network.neurons} ReLUs, {network.outputs} outputs; "
             f"{len(problem.clauses)} unsafe clause(s) over {len(problem.property.boxes)} box(es); "
-            f"Planet LP bounds ({chosen.intermediate}), {chosen.branching} branching"
+            f"{chosen.bounds} bounds over {chosen.intermediate} ReLU bounds, {chosen.branching} branching"
         )
     with nullcontext() if options.quiet else ProgressLine(sys.stderr) as progress:
         result = solve(problem, chosen, () if progress is None else (progress,))
@@ -289,7 +290,7 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
                 network=problem.network_name,
                 property=problem.property_name,
                 method="bab",
-                bounder="lp",
+                bounder=chosen.bounds,
                 intermediate=str(chosen.intermediate),
                 branching=str(chosen.branching),
                 batch=chosen.batch,

@@ -1,0 +1,78 @@
+"""The network between its ambiguous ReLUs, everything else substituted: root bounds enter, a few dense matrices leave.
+
+Over one box, ReLUs that the root bounds decide are the identity or zero, so the input z of every ambiguous ReLU, and
+every output, is an affine function of the input and of the outputs x of earlier ambiguous ReLUs:
+
+    z = inputs @ s + between @ x + centre,    input point = centre of the box + radius * s,  s in [-1, 1]
+
+Bounds that are optimised many times over do all their work on these matrices, as large products that CPUs and GPUs
+are good at, whatever the network looked like. Nothing proved rests on them: `linear` proves on the network itself.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bough.bounds.linear import Region
+from bough.network import walk
+from bough.network.graph import Network
+
+CHUNK_ROWS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """Ambiguous ReLUs are numbered 0..n-1 in the order of their layers; rows n.. are the network's outputs."""
+
+    neurons: Tensor  # int64 [n]: their flat numbers in the network
+    layers: tuple[slice, ...]  # of each ReLU layer, its part of 0..n-1
+    inputs: Tensor  # [n + outputs, inputs], times the radius of the box
+    between: Tensor  # [n + outputs, n]: block lower triangular
+    centre: Tensor  # [n + outputs]: values at the centre of the box with every x = 0
+    lower: Tensor  # [n], at the root
+    upper: Tensor
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Reduced":
+        """The same on a device, in a precision."""
+        rest = (t.to(device, dtype) for t in (self.inputs, self.between, self.centre, self.lower, self.upper))
+        return Reduced(self.neurons.to(device), self.layers, *rest)
+
+
+def reduce(network: Network, root: Region) -> Reduced:
+    """Substitute what the root bounds decide; `root` is a region of one domain."""
+    ambiguous, passing = root.bounds.ambiguous()[0], root.bounds.lower[0] >= 0
+    inside = {i: ambiguous[part].nonzero()[:, 0] for i, part in network.slices.items()}
+    layers, count = {}, 0
+    for i, elements in inside.items():
+        layers[i] = slice(count, count + len(elements))
+        count += len(elements)
+    last = len(network.nodes) - 1
+    rows = count + network.outputs
+    between, centre = torch.zeros(rows, count, dtype=torch.float64), torch.zeros(rows, dtype=torch.float64)
+    inputs = torch.zeros(rows, network.inputs, dtype=torch.float64)
+    targets = [(network.nodes[i].inputs[0], inside[i], layers[i].start) for i in network.relus]
+    for node, elements, start in [*targets, (last, torch.arange(network.outputs), count)]:
+        for first, chunk in enumerate(elements.split(CHUNK_ROWS) if len(elements) else ()):
+            here = slice(start + first * CHUNK_ROWS, start + first * CHUNK_ROWS + len(chunk))
+            f = torch.zeros(len(chunk), network.nodes[node].size, dtype=torch.float64)
+            f[torch.arange(len(chunk)), chunk] = 1.0
+
+            def visit(i: int, g: Tensor, here: slice = here) -> None:
+                constant = walk.bias_term(network.nodes[i].op, g)
+                if constant is not None:
+                    centre[here] += constant
+
+            def relu(i: int, g: Tensor, here: slice = here) -> Tensor:
+                nu = g.reshape(g.shape[0], -1)
+                between[here, layers[i]] = nu[:, inside[i]]
+                return (nu * passing[network.slices[i]]).reshape(g.shape)
+
+            seed = f.reshape(len(chunk), *network.nodes[node].shape)
+            inputs[here] = walk.backward(network, node, seed, relu, visit).reshape(len(chunk), -1)
+    middle, radius = (root.lower[0] + root.upper[0]) / 2, (root.upper[0] - root.lower[0]) / 2
+    neurons = (
+        torch.cat([inside[i] + network.slices[i].start for i in network.relus]) if inside else torch.zeros(0).long()
+    )
+    bounds = root.bounds.lower[0][neurons], root.bounds.upper[0][neurons]
+    return Reduced(neurons, tuple(layers.values()), inputs * radius, between, centre + inputs @ middle, *bounds)
