@@ -16,6 +16,7 @@ from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.network import walk
+from bough.problem.problem import Problem
 from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
@@ -43,7 +44,7 @@ def test_the_reduced_network_is_the_network(kind, seed):
     torch.testing.assert_close(again, torch.cat([z, outputs], dim=1), rtol=1e-9, atol=1e-9)
 
 
-def tree(kind: str, seed: int, depth: int = 3) -> tuple[list[DomainBatch], PlanetLP]:
+def tree(kind: str, seed: int, depth: int = 3) -> tuple[list[DomainBatch], Problem]:
     """Domains down one random path, with both children at every step, from the ascent's own search state."""
     g = generator(seed)
     network = KINDS[kind](g)

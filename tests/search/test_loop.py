@@ -56,7 +56,8 @@ def test_a_nonsense_brancher_changes_no_verdict(name, batch):
     for kind, seed, safe in (("dense", 5, True), ("residual", 4, True), ("dense", 6, False), ("residual", 3, False)):
         case = hard_case(kind, seed, safe=safe)
         judged = Judged(PlanetLP(), case)
-        result = search(Search(case.problem, judged, Nonsense(NONSENSE[name]), NoAttack(), NEVER, batch=batch))
+        limit = Deadline.after(30)  # a split that splits nothing would go on for ever
+        result = search(Search(case.problem, judged, Nonsense(NONSENSE[name]), NoAttack(), limit, batch=batch))
         assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
         assert result.depth <= case.problem.network.neurons
 
