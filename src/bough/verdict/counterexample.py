@@ -15,7 +15,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """An input in the original box, the output the runtime gave for it, and the clause it makes true."""
+    """An input in the box (up to `representable`), the runtime's output for it, and the clause it makes true."""
 
     x: Vector  # flat; every value is one that the network's own input type holds
     y: Vector
