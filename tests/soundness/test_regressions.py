@@ -1,17 +1,32 @@
 """Wrong answers that reviewers constructed, kept so that they stay wrong no more."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from tests.support import clause, exact_values_at, generator, normal, problem, sequential, simple_problem, tensor
+from tests.support import (
+    clause,
+    exact_values_at,
+    generator,
+    hard_case,
+    normal,
+    problem,
+    sequential,
+    simple_problem,
+    tensor,
+)
 
 from bough.api import Options, solve
+from bough.bounds import lp
 from bough.errors import NetworkError
 from bough.network.rewrite import MOST_FOLDED, GraphBuilder, fold_scales
 from bough.problem.property import Box
+from bough.problem.torch import read_module
+from bough.solvers.highs import Highs
+from bough.verdict.counterexample import representable
 from bough.verdict.result import Verdict
 
 
@@ -69,3 +84,53 @@ def test_overflow_is_refused_and_never_a_proof():
     asked = problem(builder.build(node), [Box(tensor([0.0]), tensor([1.0]))], [clause([[-1.0]], [0.0])])
     with pytest.raises(NetworkError, match="overflow"):
         solve(asked, Options(timeout=10, attack=False))
+
+
+def test_duals_too_small_to_be_normalised_claim_no_minimum(monkeypatch):
+    """Weights that do not sum to 1 would bound another margin than the one that is reported."""
+    honest = Highs._solution
+
+    def tiny(self, status):
+        found = honest(self, status)
+        return replace(found, row_dual=found.row_dual * 1e-320)
+
+    monkeypatch.setattr(Highs, "_solution", tiny)
+    case = hard_case("dense", 1, safe=False)
+    result = solve(case.problem, Options(timeout=3, gap=1e-3, attack=False))
+    assert result.lower_bound <= case.least + 1e-6
+
+
+def test_models_that_were_dropped_are_built_again(monkeypatch):
+    monkeypatch.setattr(lp, "MOST_MODELS", 1)
+    seeds = [s for s in range(40) if len(hard_case("dense", s, safe=True).problem.property.boxes) > 1][:2]
+    assert seeds
+    for seed in seeds:
+        case = hard_case("dense", seed, safe=True)
+        assert solve(case.problem, Options(timeout=60, attack=False)).verdict is Verdict.VERIFIED
+
+
+def test_a_point_is_one_that_the_networks_own_type_holds():
+    for dtype in (np.float16, np.float32, np.float64):
+        box = Box(tensor([0.1001]), tensor([0.1002]))
+        (x,) = representable(np.array([0.10015]), box, np.dtype(dtype))
+        assert float(dtype(x)) == x
+        assert dtype is np.float16 or 0.1001 <= x <= 0.1002  # no float16 lies in this box
+
+
+def test_a_minimum_comes_with_its_minimiser():
+    case = hard_case("dense", 1, safe=False)
+    result = solve(case.problem, Options(timeout=60, gap=1e-3))
+    assert result.counterexample is not None
+    y = torch.from_numpy(np.asarray(case.problem.reference.run(result.counterexample.x), dtype=np.float64))[None]
+    margin = min(float(c.margins(y)) for c in case.problem.clauses)
+    assert abs(margin - result.upper_bound) <= 1e-4
+
+
+def test_a_module_that_cannot_be_exported_prints_nothing(capfd):
+    class Branches(torch.nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(NetworkError):
+        read_module(Branches(), (2,))
+    assert capfd.readouterr() == ("", "")

@@ -1,8 +1,10 @@
 """What a bounder is: a strategy that, prepared for one problem, bounds batches of domains and proves every bound."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from bough.budget import Deadline
@@ -17,11 +19,14 @@ class Bounded:
     domains: DomainBatch
     points: Tensor  # float64 [domains, inputs], inside the box
 
+    @staticmethod
+    def concatenate(parts: Sequence["Bounded"]) -> "Bounded":
+        """All of several batches, in order."""
+        return Bounded(DomainBatch.concatenate([p.domains for p in parts]), torch.cat([p.points for p in parts]))
+
 
 class AbstractBounding(ABC):
-    """A bounder at work on one problem. Results depend on the domains handed in only, not on what was bounded
-    before.
-    """
+    """A bounder at work on one problem. Results depend, up to rounding, on the domains handed in only."""
 
     @abstractmethod
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:

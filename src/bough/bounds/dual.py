@@ -192,22 +192,13 @@ class DualBounding(AbstractBounding):
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """One domain per clause, ascended for longer, since every other domain starts from there."""
-        clauses, network = self._problem.clauses, self._problem.network
         parts = []
-        for k, clause in enumerate(clauses):
+        for k, clause in enumerate(self._problem.clauses):
             root, net = self._box(clause.box, deadline)
-            domain = DomainBatch(
-                clause=torch.tensor([k]),
-                signs=torch.zeros(1, network.neurons, dtype=torch.int8),
-                bounds=root.bounds,
-                lower=torch.full((1,), -torch.inf, dtype=torch.float64),
-                functional=clause.coefficients[:1],
-                depth=torch.zeros(1, dtype=torch.int64),
-                last_split=torch.full((1,), -1),
-                start=(Duals((net.upper > -net.lower).float()[None], torch.zeros(1, len(clause.offsets))),),
-            )
+            start = Duals((net.upper > -net.lower).float()[None], torch.zeros(1, len(clause.offsets)))
+            domain = DomainBatch.root(k, root.bounds, clause.coefficients[0], start)
             parts.append(self._bound_clause(clause, domain, self._config.at_root, cutoff, deadline))
-        return _joined(parts)
+        return Bounded.concatenate(parts)
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Ascend from the parents' duals, clause by clause, and prove what was found."""
@@ -218,7 +209,7 @@ class DualBounding(AbstractBounding):
             parts.append(self._bound_clause(clause, domains[rows], self._config.ascent, cutoff, deadline))
             order.append(rows)
         back = torch.cat(order).argsort()
-        joined = _joined(parts)
+        joined = Bounded.concatenate(parts)
         return Bounded(joined.domains[back], joined.points[back])
 
     def _bound_clause(
@@ -258,7 +249,3 @@ class DualBounding(AbstractBounding):
         lower, points = domains.lower.clone(), bounded.points.clone()
         lower[left], points[left] = torch.fmax(lower[left], exact.domains.lower), exact.points
         return Bounded(replace(domains, lower=lower), points)
-
-
-def _joined(parts: list[Bounded]) -> Bounded:
-    return Bounded(DomainBatch.concatenate([p.domains for p in parts]), torch.cat([p.points for p in parts]))

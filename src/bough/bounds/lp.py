@@ -80,27 +80,15 @@ class PlanetBounding(AbstractBounding):
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """Bound every clause over its whole box."""
-        clauses, neurons = self._problem.clauses, self._network.neurons
-        regions = [self._root_region(c.box, deadline) for c in clauses]
-        count = len(clauses)
-        domains = DomainBatch(
-            clause=torch.arange(count),
-            signs=torch.zeros(count, neurons, dtype=torch.int8),
-            bounds=Bounds(torch.cat([r.bounds.lower for r in regions]), torch.cat([r.bounds.upper for r in regions])),
-            lower=torch.full((count,), -torch.inf, dtype=torch.float64),
-            functional=torch.zeros(count, self._network.outputs, dtype=torch.float64),
-            depth=torch.zeros(count, dtype=torch.int64),
-            last_split=torch.full((count,), -1),
-            start=(None,) * count,
-        )
         # Clauses differ in a few rows only, so each starts where the last one of its box ended.
         bases: dict[int, object] = {}
         parts = []
-        for k, clause in enumerate(clauses):
-            domain = replace(domains[torch.tensor([k])], start=(bases.get(clause.box),))
+        for k, clause in enumerate(self._problem.clauses):
+            bounds = self._root_region(clause.box, deadline).bounds
+            domain = DomainBatch.root(k, bounds, clause.coefficients[0], bases.get(clause.box))
             parts.append(self._bound_each(domain, cutoff, deadline))
             bases[clause.box] = parts[-1].domains.start[0]
-        return Bounded(DomainBatch.concatenate([p.domains for p in parts]), torch.cat([p.points for p in parts]))
+        return Bounded.concatenate(parts)
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Tighten the intermediate bounds after the last split, then bound each domain."""

@@ -72,6 +72,20 @@ class DomainBatch:
         )
 
     @staticmethod
+    def root(clause: int, bounds: Bounds, functional: Tensor, start: object) -> "DomainBatch":
+        """The one domain of a clause in which nothing is split: `bounds` [1, neurons], `functional` [outputs]."""
+        return DomainBatch(
+            clause=torch.tensor([clause]),
+            signs=torch.zeros_like(bounds.lower, dtype=torch.int8),
+            bounds=bounds,
+            lower=torch.full((1,), -torch.inf, dtype=torch.float64),
+            functional=functional[None],
+            depth=torch.zeros(1, dtype=torch.int64),
+            last_split=torch.full((1,), -1),
+            start=(start,),
+        )
+
+    @staticmethod
     def concatenate(parts: Sequence["DomainBatch"]) -> "DomainBatch":
         """All domains of several batches, in order."""
         if len(parts) == 1:

@@ -5,11 +5,12 @@ the module's precision; those that only move elements are carried out on the pos
 a row in a table.
 """
 
+import io
 import logging
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class ModuleReference:
 def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
     """The network that a module computes in evaluation mode at one input of the given shape, without a batch axis."""
     try:
-        with _evaluating(module), warnings.catch_warnings(), _silenced("torch"):
+        with _evaluating(module), warnings.catch_warnings(), _silenced():
             warnings.simplefilter("ignore")  # of PyTorch's exporter about itself
             exported = torch.export.export(module, (_example(module, input_shape),), strict=False)
             program = exported.run_decompositions()
@@ -77,16 +78,15 @@ def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
 
 
 @contextmanager
-def _silenced(logger: str) -> Iterator[None]:
-    """Keep a library's log to itself: what matters of it comes as an exception."""
-    log = logging.getLogger(logger)
-    level, handlers, log.handlers = log.level, log.handlers, []
-    log.setLevel(logging.CRITICAL + 1)
+def _silenced() -> Iterator[None]:
+    """Keep what the exporter logs, and writes straight to standard error, to itself: what matters is its exception."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        yield
+        with redirect_stderr(io.StringIO()):
+            yield
     finally:
-        log.setLevel(level)
-        log.handlers = handlers
+        logging.disable(before)
 
 
 def _example(module: nn.Module, input_shape: Sequence[int]) -> Tensor:
