@@ -9,6 +9,10 @@ class OutOfTime(Exception):
     """Raised inside a long computation when its deadline passes; caught by the search, never by the user."""
 
 
+class OutOfMemory(Exception):
+    """Raised when the open domains no longer fit the memory budget; caught by the search, never by the user."""
+
+
 @dataclass(frozen=True)
 class Deadline:
     """A moment on the monotonic clock; `Deadline.after(20)` ends in 20 seconds, `Deadline.never()` does not."""

@@ -1,7 +1,8 @@
 """The command line: options become objects, a run becomes a verdict on standard output; the only place that prints.
 
 The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error.
-Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough.
+Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough. `bench` ends with
+0 when every run ended, whatever its verdict, with 3 when some are left, and with 4 when a verdict is known to be wrong.
 """
 
 import argparse
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from bough.problem.problem import Problem
     from bough.verdict.result import Result
 
-BAD_INPUT, DEFECT = 2, 4
+BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 MOST_THREADS = 1024
 
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("bough: interrupted")
         if options.run in (_verify, _robustness):
             _print_verdict("unknown")
-        return 3
+        return UNFINISHED
     except MemoryError:
         _say("bough: out of memory; nothing was decided")
         return DEFECT
@@ -93,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     robust.set_defaults(run=_robustness)
     for command in (verify, robust):
         _add_search_options(command)
+    _add_bench(commands.add_parser("bench", help="run a list of instances by several methods", allow_abbrev=False))
     demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
     demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
     demo.set_defaults(run=_demo)
@@ -137,6 +139,25 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
     command.add_argument("--quiet", action="store_true", help="print the verdict only")
+
+
+def _add_bench(bench: argparse.ArgumentParser) -> None:
+    bench.add_argument("instances", metavar="INSTANCES", type=Path, help="CSV: network, property, timeout")
+    bench.add_argument("--out", type=Path, metavar="FILE", required=True, help="one JSON record per run is added here")
+    bench.add_argument(
+        "--method",
+        action="append",
+        metavar="NAME",
+        help="auto (the default), lp-babsr, dual-babsr, dual-fsb, dual-kfsb, or key=value,...; may be given again",
+    )
+    bench.add_argument("--resume", action="store_true", help="go on with FILE: what is in it without an error is kept")
+    bench.add_argument("--timeout", type=float, metavar="S", help="seconds per run, instead of the CSV's")
+    bench.add_argument("--only", default="", metavar="TEXT", help="instances with TEXT in their paths")
+    bench.add_argument("--every", type=int, default=1, metavar="N", help="every N-th of these instances, the first too")
+    bench.add_argument("--device", metavar="NAME", help="where methods run that do not say it themselves")
+    bench.add_argument("--limit-seconds", type=float, metavar="S", help="start no run after S seconds in all")
+    bench.add_argument("--known", type=Path, metavar="FILE", help="CSV of verdicts that are known; another is a defect")
+    bench.set_defaults(run=_bench)
 
 
 def _number(text: str) -> float:
@@ -316,6 +337,43 @@ def _write_counterexample(path: Path, problem: "Problem", result: "Result") -> N
         write_bytes(path, as_npz(result.counterexample, problem.network.input_shape, problem.reference.dtype))
     else:
         write_bytes(path, as_text(result).encode())
+
+
+def _bench(options: argparse.Namespace) -> int:
+    """Run what is not in the file yet, saying how each run ended; a table at the end."""
+    from bough.budget import Deadline
+
+    limit = options.limit_seconds
+    if limit is not None and not limit >= 0:
+        raise BadInput(f"--limit-seconds is {limit}; give seconds, 0 or more")
+    deadline = Deadline.after(limit)  # before the libraries are loaded, which takes a part of it
+    import torch
+
+    from bough.bench.known import read_known
+    from bough.bench.methods import parse_method
+    from bough.bench.runner import Selection, finished_runs, plan, run_tasks
+    from bough.bench.summary import is_wrong, progress_line, table
+
+    methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
+    selection = Selection(options.only, options.every, options.timeout)
+    known = {} if options.known is None else read_known(options.known)
+    tasks = plan(options.instances, methods, selection, known)
+    done = finished_runs(options.out, resume=options.resume, note=lambda line: _say(f"note: {line}"))
+    if options.known is not None and all(task.known is None for task in tasks):
+        _say(f"note: {options.known} has no verdict for any of these instances")
+    torch.set_num_threads(1)
+
+    def seen(count: int, entry: dict[str, Any]) -> None:
+        _say(f"{count}/{len(tasks)}  {progress_line(entry)}")
+
+    entries = run_tasks(tasks, done, options.out, seen, deadline)
+    _say(table(entries))
+    wrong, left = [entry for entry in entries if is_wrong(entry)], len(tasks) - len(entries)
+    for entry in wrong:
+        _say(f"bough: WRONG VERDICT, known to be {entry['known']}: {progress_line(entry)}")
+    if left:
+        _say(f"bough: {left} of {len(tasks)} runs are left; go on by the same command with --resume")
+    return DEFECT if wrong else UNFINISHED if left else 0
 
 
 def _demo(options: argparse.Namespace) -> int:

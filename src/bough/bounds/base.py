@@ -1,28 +1,38 @@
 """What a bounder is: a strategy that, prepared for one problem, bounds batches of domains and proves every bound."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch
+from bough.domain.batch import DomainBatch, split
 from bough.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
 class Bounded:
-    """Domains with proved lower bounds (infinite where nothing is left), and an input point of each worth trying."""
+    """Domains with proved lower bounds (infinite where nothing is left), and input points of some worth trying."""
 
     domains: DomainBatch
-    points: Tensor  # float64 [domains, inputs], inside the box
+    points: Tensor  # float64 [points, inputs], inside the box
+    of: Tensor | None = None  # int64 [points]: the domain of each point; None where each domain has its own, in order
+
+    def owners(self) -> Tensor:
+        """The domain of each point."""
+        return torch.arange(len(self.points), device=self.points.device) if self.of is None else self.of
 
     @staticmethod
     def concatenate(parts: Sequence["Bounded"]) -> "Bounded":
         """All of several batches, in order."""
-        return Bounded(DomainBatch.concatenate([p.domains for p in parts]), torch.cat([p.points for p in parts]))
+        starts = [0, *torch.tensor([len(p.domains) for p in parts]).cumsum(0).tolist()]
+        return Bounded(
+            DomainBatch.concatenate([p.domains for p in parts]),
+            torch.cat([p.points for p in parts]),
+            torch.cat([p.owners() + first for p, first in zip(parts, starts[:-1], strict=True)]),
+        )
 
 
 class AbstractBounding(ABC):
@@ -35,6 +45,26 @@ class AbstractBounding(ABC):
     @abstractmethod
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """The same domains with their lower bounds; those above `cutoff` need not be as high as they could be."""
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
+        """What splitting each ReLU of `neurons` [domains, candidates] would make of the bound, [domains, candidates, 2]:
+        the blocked and the passing child's. For choosing only, so it need not be proved.
+        """
+        many = domains[torch.arange(len(domains), device=neurons.device).repeat_interleave(neurons.shape[1])]
+        bounded = self.bound(split(many, neurons.reshape(-1)), torch.inf, deadline)
+        return bounded.domains.lower.reshape(*neurons.shape, 2)
+
+    def notes(self) -> Mapping[str, float]:
+        """Figures about this bounder's own work, for the record."""
+        return {}
+
+    def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
+        """Open domains as arrays of one row each, as small as this bounder can have them."""
+        return domains.columns()
+
+    def unpack(self, columns: tuple[Tensor, ...]) -> DomainBatch:
+        """Packed domains again."""
+        return DomainBatch.from_columns(columns)
 
 
 class AbstractBounder(ABC):

@@ -1,15 +1,8 @@
-"""Dual ascent: the Planet relaxation from the dual side, for a whole batch of domains at once.
+"""Dual ascent as a bounder: root bounds once, then `ascent` for every batch, and a float64 proof of what it finds.
 
-Glossary, at one ambiguous ReLU of a domain with root bounds [l, u]: `nu` is the coefficient on its output, `p` its one
-dual variable. While the ReLU is not split, p is the slope alpha in [0, 1] of its lower line, used where nu >= 0 (where
-nu < 0 the chord is used); once it is split, p is the multiplier beta >= 0 of its sign. Any such p gives a valid bound,
-so ascent may stop at any step and run in float32: a domain is closed only by `linear.bound_clause`, in float64 with its
-error bound, from p as stored.
-
-One step is a pass back, which gives the bound and the vertex of the box that minimises, and a pass forward of that
-vertex through the same linearised network, which gives z at every ReLU. The gradient needs no autograd:
-
-    d bound / d alpha = max(nu, 0) z,    d bound / d beta = -z where passing, z where blocked
+Ascent runs in float32 (TF32 on a GPU) on the reduced network and proves nothing. The duals it finds are taken as they
+are stored, and `linear.bound_clause` evaluates them on the network itself, in float64 with its rounding error
+subtracted, over ReLU bounds that were proved the same way: a domain is closed by that number only.
 """
 
 from dataclasses import dataclass, field, replace
@@ -18,142 +11,32 @@ from typing import final
 import torch
 from torch import Tensor
 
+from bough.bounds.ascent import Ascent, Climber, Duals, Question, evaluate, row_weights
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
-from bough.bounds.linear import PassRelu, Region, bound_clause
+from bough.bounds.linear import PassRelu, Region, bound_rows
 from bough.bounds.lp import PlanetLP
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch
+from bough.domain.batch import Bounds, DomainBatch
 from bough.problem.problem import Problem
-from bough.problem.property import Clause
+from bough.problem.property import Box
 
-
-@dataclass(frozen=True, eq=False)
-class Duals:
-    """The dual variables of a batch: p of every ambiguous ReLU [domains, n], and logits of the rows' weights."""
-
-    p: Tensor
-    logits: Tensor  # [domains, rows]; -inf where a clause has fewer rows
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """What is bounded from below: `weights . (rows @ y - offsets)` under the signs of split ReLUs."""
-
-    rows: Tensor  # [domains, rows, outputs]
-    offsets: Tensor  # [domains, rows]
-    signs: Tensor  # [domains, n]: +1 passing, -1 blocked, 0 not split
-
-
-@dataclass(frozen=True, eq=False)
-class Ascended:
-    """The duals, and what a pass back found for them; the value is computed, not proved."""
-
-    duals: Duals
-    value: Tensor  # [domains]
-    vertex: Tensor  # [domains, inputs]: of the box, that minimises; in {-1, 0, 1} from the centre
-    nu: Tensor  # [domains, n]
-
-
-@final
-@dataclass(frozen=True)
-class Ascent:
-    """Adam on all dual variables at once, keeping the best state of every domain."""
-
-    steps: int = 20
-    rate: float = 0.25
-    decay: float = 0.95  # of the rate, per step
-
-    def run(self, net: Reduced, asked: Question, start: Duals, fresh: Tensor | None = None) -> Ascended:
-        """Maximise the bound. `fresh` [domains, n] marks splits (by sign) whose p still is the parent's slope.
-
-        Their multiplier starts where the bound is the parent's: beta = nu (1 - alpha) if passing, nu alpha if blocked.
-        """
-        here = best = _back(net, asked, start, fresh)
-        moments = [torch.zeros_like(t) for t in (start.p, start.p, start.logits, start.logits)]
-        for step in range(self.steps):
-            slope, tilt = _gradient(net, asked, here)
-            # A multiplier is measured in coefficients, a slope in units: each moves on its own scale.
-            scale = torch.where(asked.signs == 0, 1.0, here.nu.abs().mean(dim=1, keepdim=True))
-            rate = self.rate * self.decay**step
-            p = here.duals.p + rate * scale * _adam(slope * scale, moments, 0, step)
-            p = torch.where(asked.signs == 0, p.clamp(0, 1), p.clamp(min=0))
-            here = _back(net, asked, Duals(p, here.duals.logits + rate * _adam(tilt, moments, 2, step)), None)
-            best = _better(best, here)
-        return best
-
-
-def _back(net: Reduced, asked: Question, duals: Duals, fresh: Tensor | None) -> Ascended:
-    """The functional goes back from the outputs to the input: the bound, and the vertex that attains it."""
-    slope = chord(net.lower, net.upper)
-    weights = duals.logits.softmax(dim=1)
-    p, nu = duals.p.clone(), torch.empty_like(duals.p)
-    lam = torch.cat([p, (weights[:, None] @ asked.rows)[:, 0]], dim=1)
-    lost = -(weights * asked.offsets).sum(dim=1)
-    for part in reversed(net.layers):
-        here, sign = lam[:, part.stop :] @ net.between[part.stop :, part], asked.signs[:, part]
-        if fresh is not None:
-            new, gain = fresh[:, part], here.clamp(min=0)
-            p[:, part] = torch.where(
-                new > 0, gain * (1 - p[:, part]), torch.where(new < 0, gain * p[:, part], p[:, part])
-            )
-        bent = here * torch.where(here >= 0, p[:, part], slope[part])
-        lam[:, part] = torch.where(sign == 0, bent, torch.where(sign > 0, here - p[:, part], p[:, part]))
-        intercept = -net.lower[part] * slope[part]
-        lost = lost + torch.where(sign == 0, here.clamp(max=0) * intercept, 0.0).sum(dim=1)
-        nu[:, part] = here
-    g = lam @ net.inputs
-    return Ascended(Duals(p, duals.logits), lam @ net.centre - g.abs().sum(dim=1) + lost, -g.sign(), nu)
-
-
-def _gradient(net: Reduced, asked: Question, here: Ascended) -> tuple[Tensor, Tensor]:
-    """The vertex goes forward through the linearised network: z everywhere gives the gradient by p and by logits."""
-    n, slope, p = len(net.neurons), chord(net.lower, net.upper), here.duals.p
-    z = net.centre + here.vertex @ net.inputs.T
-    for part in net.layers:
-        at, sign = z[:, part], asked.signs[:, part]
-        bent = torch.where(here.nu[:, part] >= 0, p[:, part] * at, slope[part] * (at - net.lower[part]))
-        x = torch.where(sign == 0, bent, torch.where(sign > 0, at, 0.0))
-        z[:, part.stop :] += x @ net.between[part.stop :, part].T
-    before, weights = z[:, :n], here.duals.logits.softmax(dim=1)
-    by_p = torch.where(asked.signs == 0, here.nu.clamp(min=0) * before, -asked.signs * before)
-    rows = (asked.rows @ z[:, n:, None])[..., 0] - asked.offsets
-    return by_p, weights * (rows - (weights * rows).sum(dim=1, keepdim=True))
-
-
-def _adam(gradient: Tensor, moments: list[Tensor], k: int, step: int) -> Tensor:
-    """Adam's direction of ascent (Kingma & Ba 2015); the moments at k and k + 1 are renewed."""
-    moments[k] = 0.9 * moments[k] + 0.1 * gradient
-    moments[k + 1] = 0.999 * moments[k + 1] + 0.001 * gradient**2
-    first, second = moments[k] / (1 - 0.9 ** (step + 1)), moments[k + 1] / (1 - 0.999 ** (step + 1))
-    return first / (second.sqrt() + 1e-12)
-
-
-def _better(one: Ascended, other: Ascended) -> Ascended:
-    """Of each domain the state with the higher value."""
-    wins = other.value > one.value
-    pick = [
-        torch.where(wins.reshape(-1, *(1,) * (a.ndim - 1)), b, a)
-        for a, b in zip(_tensors(one), _tensors(other), strict=True)
-    ]
-    return Ascended(Duals(pick[0], pick[1]), pick[2], pick[3], pick[4])
-
-
-def _tensors(a: Ascended) -> tuple[Tensor, ...]:
-    return a.duals.p, a.duals.logits, a.value, a.vertex, a.nu
+MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
+MOST_HALF = 65504.0  # the largest float16
+PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
 
 
 def by_duals(net: Reduced, p: Tensor, signs: Tensor) -> PassRelu:
-    """Pass the network's own ReLUs as the duals p [domains, n] say: what proves a bound that ascent found."""
+    """Pass the network's own ReLUs as the duals p [domains, rows, n] say: what proves a bound that ascent found."""
     places = {int(net.neurons[part][0]): part for part in net.layers if part.stop > part.start}
 
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         lam = nu * (lower >= 0)
         mine = next((layer for first, layer in places.items() if part.start <= first < part.stop), slice(0, 0))
         columns = net.neurons[mine] - part.start
-        n, q, sign = nu[..., columns], p[:, None, mine], signs[:, None, mine]
+        n, q, sign = nu[..., columns], p[..., mine], signs[..., mine]
         bent = n * torch.where(n >= 0, q, chord(lower[..., columns], upper[..., columns]))
         lam[..., columns] = torch.where(sign == 0, bent, torch.where(sign > 0, n - q, q))
         return lam, columns
@@ -168,74 +51,156 @@ class DualAscent(AbstractBounder):
 
     ascent: Ascent = field(default_factory=Ascent)
     at_root: Ascent = field(default_factory=lambda: Ascent(steps=100, decay=0.97))
+    glance: Ascent = field(default_factory=lambda: Ascent(steps=2))  # for estimates
     intermediate: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
+    device: str = "cpu"
+    batch: int = 1 << 14  # most domains in one ascent
 
     def prepare(self, problem: Problem) -> "DualBounding":
         """Start on a problem."""
         return DualBounding(problem, self)
 
 
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """One input box: its region, and ascent on the network reduced over it."""
+
+    root: Region
+    climber: Climber
+
+    @property
+    def net(self) -> Reduced:
+        return self.climber.net
+
+
 @final
 class DualBounding(AbstractBounding):
-    """Dual ascent at work on one problem, on the CPU."""
+    """Dual ascent at work on one problem, on one device.
+
+    A domain's dual variables stand in one array over `slots`: the ReLUs that are ambiguous in some box.
+    """
 
     def __init__(self, problem: Problem, config: DualAscent) -> None:
-        self._problem, self._config = problem, config
-        self._boxes: dict[int, tuple[Region, Reduced]] = {}
-        self._exact = PlanetLP(config.intermediate).prepare(problem)
-
-    def _box(self, box: int, deadline: Deadline) -> tuple[Region, Reduced]:
-        if box not in self._boxes:
-            root = self._config.intermediate.at_root(self._problem.network, self._problem.property.boxes[box], deadline)
-            self._boxes[box] = root, reduce(self._problem.network, root).to(torch.device("cpu"), torch.float32)
-        return self._boxes[box]
+        self._problem, self._config, self._batch = problem, config, config.batch
+        self._device = torch.device(config.device)
+        self._network = problem.network.on(self._device)
+        self._exact = PlanetLP(TightBounds(refresh=False)).prepare(problem)
+        self._boxes = torch.tensor([c.box for c in problem.clauses], device=self._device)
+        count, rows = len(problem.clauses), max(len(c.offsets) for c in problem.clauses)
+        self._rows = torch.zeros(count, rows, self._network.outputs, dtype=torch.float64)
+        self._offsets = torch.zeros(count, rows, dtype=torch.float64)
+        self._logits = torch.full((count, rows), -torch.inf)  # at the start; shorter clauses never weigh what they lack
+        for k, clause in enumerate(problem.clauses):
+            here = slice(len(clause.offsets))
+            self._rows[k, here], self._offsets[k, here], self._logits[k, here] = clause.coefficients, clause.offsets, 0.0
+        self._rows, self._offsets = self._rows.to(self._device), self._offsets.to(self._device)
+        self._logits = self._logits.to(self._device)
+        self._places: dict[int, _Place] = {}
+        self._slots = torch.zeros(0, dtype=torch.int64, device=self._device)
+        self._unit = 1.0  # of stored multipliers: a typical coefficient
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """One domain per clause, ascended for longer, since every other domain starts from there."""
+        for box in self._boxes.unique().tolist():
+            asked = self._problem.property.boxes[box]
+            asked = Box(asked.lower.to(self._device), asked.upper.to(self._device))
+            root = self._config.intermediate.at_root(self._network, asked, deadline)
+            self._places[box] = _Place(root, Climber(reduce(self._network, root).to(self._device, torch.float32)))
+        self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
+        sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
+        self._unit = max([s for s in sizes if s > 0], default=1.0)
         parts = []
         for k, clause in enumerate(self._problem.clauses):
-            root, net = self._box(clause.box, deadline)
-            start = Duals((net.upper > -net.lower).float()[None], torch.zeros(1, len(clause.offsets)))
-            domain = DomainBatch.root(k, root.bounds, clause.coefficients[0], start)
-            parts.append(self._bound_clause(clause, domain, self._config.at_root, cutoff, deadline))
-        return Bounded.concatenate(parts)
+            bounds = self._places[clause.box].root.bounds
+            start = (bounds.upper > -bounds.lower).float()[:, self._slots], self._logits[k : k + 1]
+            parts.append(DomainBatch.root(k, bounds, self._rows[k, 0], start))
+        return self._bound(DomainBatch.concatenate(parts), self._config.at_root, cutoff, deadline)
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
-        """Ascend from the parents' duals, clause by clause, and prove what was found."""
-        order, parts = [], []
-        for c in domains.clause.unique().tolist():
-            rows = (domains.clause == c).nonzero()[:, 0]
-            clause = self._problem.clauses[c]
-            parts.append(self._bound_clause(clause, domains[rows], self._config.ascent, cutoff, deadline))
-            order.append(rows)
-        back = torch.cat(order).argsort()
-        joined = Bounded.concatenate(parts)
-        return Bounded(joined.domains[back], joined.points[back])
+        """Ascend from the parents' duals and prove what was found."""
+        return self._bound(domains, self._config.ascent, cutoff, deadline)
 
-    def _bound_clause(
-        self, clause: Clause, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline
-    ) -> Bounded:
-        deadline.check()
-        root, net = self._box(clause.box, deadline)
-        count = len(domains)
-        starts = [s for s in domains.start if isinstance(s, Duals)]
-        duals = Duals(torch.cat([s.p for s in starts]), torch.cat([s.logits for s in starts]))
-        signs = domains.signs[:, net.neurons].float()
-        fresh = torch.where(net.neurons == domains.last_split[:, None], signs, 0.0)
-        rows = clause.coefficients.float().expand(count, -1, -1)
-        found = ascent.run(net, Question(rows, clause.offsets.float().expand(count, -1), signs), duals, fresh)
-        weights = found.duals.logits.double().softmax(dim=1)
-        rule = by_duals(net, found.duals.p.double(), signs)
-        proved = bound_clause(self._problem.network, root.with_bounds(domains.bounds), clause, weights[:, None], rule)
-        middle, radius = (root.lower + root.upper) / 2, (root.upper - root.lower) / 2
-        lower = torch.fmax(domains.lower, proved[:, 0])
-        lower[domains.bounds.empty()] = torch.inf
-        start = tuple(Duals(found.duals.p[d : d + 1], found.duals.logits[d : d + 1]) for d in range(count))
-        bounded = Bounded(
-            replace(domains, lower=lower, functional=weights @ clause.coefficients, start=start),
-            (middle + radius * found.vertex.double()).clamp(min=root.lower, max=root.upper),
+    def _bound(self, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:
+        """Box after box, in pieces that fit; a piece that does not fit the memory is halved, and so are all later."""
+        parts, order = [], []
+        for place, rows in self._by_place(domains):
+            left = rows
+            while len(left):
+                deadline.check()
+                piece = left[: self._batch]
+                try:
+                    part = domains if len(piece) == len(domains) else domains[piece]
+                    parts.append(self._bound_piece(place, part, ascent, cutoff, deadline))
+                except torch.OutOfMemoryError:
+                    if len(piece) == 1:
+                        raise
+                    self._batch = len(piece) // 2
+                    place.climber.forget()
+                    continue
+                order.append(piece)
+                left = left[len(piece) :]
+        if len(order) == 1:
+            return parts[0]
+        joined, at = Bounded.concatenate(parts), torch.cat(order)
+        return Bounded(joined.domains[at.argsort()], joined.points, at[joined.owners()])
+
+    def _by_place(self, domains: DomainBatch) -> list[tuple[_Place, Tensor]]:
+        if len(self._places) == 1:
+            return [(next(iter(self._places.values())), torch.arange(len(domains), device=self._device))]
+        boxes = self._boxes[domains.clause]
+        return [(self._places[b], (boxes == b).nonzero()[:, 0]) for b in boxes.unique().tolist()]
+
+    def _question(self, place: _Place, domains: DomainBatch) -> tuple[Question, Duals]:
+        asked = Question(
+            self._rows[domains.clause].float(),
+            self._offsets[domains.clause].float(),
+            domains.signs[:, place.net.neurons],
         )
-        return self._finish(bounded, cutoff, deadline)
+        return asked, Duals(domains.start[0][:, self._own(place)], domains.start[1])
+
+    def _own(self, place: _Place) -> Tensor | slice:
+        """Where a box's ReLUs are among the slots."""
+        if len(place.net.neurons) == len(self._slots):
+            return slice(None)
+        return torch.searchsorted(self._slots, place.net.neurons)
+
+    def _bound_piece(
+        self, place: _Place, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline
+    ) -> Bounded:
+        asked, start = self._question(place, domains)
+        fresh = _fresh(place.net, domains)
+        found = replace(ascent, deadline=deadline).run(place.climber, asked, start, fresh, cutoff).duals
+        lower = torch.fmax(domains.lower, self._prove(place, domains, asked, found))
+        lower = torch.where(domains.bounds.empty(), torch.inf, lower)
+        p = torch.zeros_like(domains.start[0])
+        p[:, self._own(place)] = found.p
+        bounded = replace(
+            domains, lower=lower, functional=self._functional(domains.clause, found.logits), start=(p, found.logits)
+        )
+        worst = lower.topk(min(len(lower), MOST_POINTS), largest=False, sorted=False).indices.sort().values
+        points = self._points(place, asked[worst], found[worst])
+        return self._finish(Bounded(bounded, points, worst), cutoff, deadline)
+
+    def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
+        return (row_weights(logits)[:, None] @ self._rows[clause])[:, 0]
+
+    def _points(self, place: _Place, asked: Question, duals: Duals) -> Tensor:
+        """The corner of the box that attains each bound."""
+        vertex = evaluate(place.climber, asked, duals).vertex[: len(duals.p)]
+        low, high = place.root.lower, place.root.upper
+        return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
+
+    def _prove(self, place: _Place, domains: DomainBatch, asked: Question, duals: Duals) -> Tensor:
+        """Float64 lower bounds [domains], from the duals as they will be stored."""
+        widest = 8 * max(self._network.neurons, *(node.size for node in self._network.nodes))
+        parts = []
+        for piece in torch.arange(len(domains)).split(max(1, PROOF_BYTES[self._device.type] // widest)):
+            rows = slice(int(piece[0]), int(piece[-1]) + 1)
+            rule = by_duals(place.net, duals.p[rows, None].double(), asked.signs[rows, None])
+            where = place.root.with_bounds(domains.bounds[rows])
+            clause, weights = domains.clause[rows], row_weights(duals.logits[rows])[:, None]
+            parts.append(bound_rows(self._network, where, self._rows[clause], self._offsets[clause], weights, rule))
+        return torch.cat(parts)[:, 0]
 
     def _finish(self, bounded: Bounded, cutoff: float, deadline: Deadline) -> Bounded:
         """Where every ReLU is decided the relaxation is exact, and the LP over all rows settles what ascent left
@@ -245,7 +210,77 @@ class DualBounding(AbstractBounding):
         left = (~(domains.lower > cutoff) & ~domains.bounds.ambiguous().any(dim=1)).nonzero()[:, 0]
         if not len(left):
             return bounded
-        exact = self._exact.bound(replace(domains[left], start=(None,) * len(left)), cutoff, deadline)
-        lower, points = domains.lower.clone(), bounded.points.clone()
-        lower[left], points[left] = torch.fmax(lower[left], exact.domains.lower), exact.points
-        return Bounded(replace(domains, lower=lower), points)
+        blank = replace(domains[left].to(torch.device("cpu")), start=(torch.zeros(len(left), dtype=torch.int64),))
+        exact = self._exact.bound(blank, cutoff, deadline)
+        lower = domains.lower.clone()
+        lower[left] = torch.fmax(lower[left], exact.domains.lower.to(self._device))
+        points = torch.cat([bounded.points, exact.points.to(self._device)])
+        return Bounded(replace(domains, lower=lower), points, torch.cat([bounded.owners(), left]))
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
+        """A few steps of ascent for each child; minus infinity where a ReLU is not ambiguous in its box."""
+        candidates = neurons.shape[1]
+        value = torch.full((len(domains), candidates, 2), -torch.inf, device=self._device)
+        for place, rows in self._by_place(domains):
+            ascent, n = replace(self._config.glance, deadline=deadline), len(place.net.neurons)
+            slot = torch.full((self._network.neurons,), n, device=self._device)
+            slot[place.net.neurons] = torch.arange(n, device=self._device)
+            for piece in rows.split(max(1, self._batch // (2 * candidates))):
+                deadline.check()
+                asked, start = self._question(place, domains[piece])
+                each = torch.arange(len(piece), device=self._device).repeat_interleave(2 * candidates)
+                chosen = slot[neurons[piece]].repeat_interleave(2, dim=1).reshape(-1, 1)
+                sign = torch.tensor([[-1], [1]], dtype=torch.int8, device=self._device).repeat(len(each) // 2, 1)
+                fresh = sign.new_zeros(len(each), n + 1).scatter_(1, chosen, sign)[:, :n]
+                asked = replace(asked[each], signs=torch.where(fresh != 0, fresh, asked.signs[each]))
+                found = ascent.run(place.climber, asked, start[each], fresh).value
+                value[piece] = torch.where(chosen[:, 0] < n, found, -torch.inf).reshape(len(piece), candidates, 2)
+        return value
+
+    def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
+        """Signs of the slots, and duals in 16 bits, which multipliers enter in units; ReLU bounds follow from signs."""
+        signs, (p, logits) = domains.signs[:, self._slots], domains.start
+        small = torch.where(signs != 0, p / self._unit, p).clamp(max=MOST_HALF).half()
+        kept = domains.clause.int(), signs, domains.lower, domains.depth.int()
+        return (*kept, small, logits.clamp(-MOST_HALF, MOST_HALF).half())
+
+    def unpack(self, columns: tuple[Tensor, ...]) -> DomainBatch:
+        """The same domains; what is not a number in the stored duals reads as 0."""
+        clause, few, lower, depth, small, short = columns
+        clause, p = clause.long(), small.float().nan_to_num(0.0, 0.0, 0.0)
+        p = torch.where(few != 0, p * self._unit, p)
+        logits = torch.where(self._logits[clause] == 0, short.float().nan_to_num(0.0), -torch.inf)
+        signs = few.new_zeros(len(clause), self._network.neurons)
+        signs[:, self._slots] = few
+        past = torch.full((len(clause), 1), -1, device=self._device)
+        return DomainBatch(
+            clause,
+            signs,
+            self._bounds(clause, few),
+            lower,
+            self._functional(clause, logits),
+            depth.long(),
+            past,
+            (p, logits),
+        )
+
+    def _bounds(self, clause: Tensor, few: Tensor) -> Bounds:
+        """The root's bounds, cut at 0 where a ReLU was split."""
+        roots = [place.root.bounds for place in self._places.values()]
+        number = torch.zeros_like(clause)
+        for k, box in enumerate(self._places):
+            number[self._boxes[clause] == box] = k
+        lower = torch.cat([b.lower for b in roots])[number]
+        upper = torch.cat([b.upper for b in roots])[number]
+        low, high = lower[:, self._slots], upper[:, self._slots]
+        lower[:, self._slots] = torch.where(few > 0, low.clamp(min=0), low)
+        upper[:, self._slots] = torch.where(few < 0, high.clamp(max=0), high)
+        return Bounds(lower, upper)
+
+
+def _fresh(net: Reduced, domains: DomainBatch) -> Tensor:
+    """The signs of the splits that made each domain, int8 [domains, n]."""
+    signs = torch.zeros(len(domains), domains.signs.shape[1] + 1, dtype=torch.int8, device=domains.signs.device)
+    at = torch.where(domains.last_split < 0, domains.signs.shape[1], domains.last_split)
+    taken = domains.signs.gather(1, domains.last_split.clamp(min=0)) if domains.signs.shape[1] else at.to(torch.int8)
+    return signs.scatter(1, at, taken)[:, net.neurons]

@@ -39,7 +39,7 @@ class AbstractIntermediate(ABC):
 
     @abstractmethod
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
-        """Bounds after each domain of `where` split the ReLU `neurons` [domains], whose own bounds are already set."""
+        """Bounds after each domain of `where` split the ReLUs `neurons` [domains, levels], whose own are already set."""
 
 
 @final
@@ -129,8 +129,8 @@ def _errors(enclosure: Enclosure) -> tuple[list[Tensor], float]:
 
 
 def _only(neurons: Tensor, like: Bounds) -> Tensor:
-    """A mask [domains, neurons] of one ReLU per domain."""
-    return torch.zeros_like(like.lower, dtype=torch.bool).scatter(1, neurons[:, None], value=True)
+    """A mask [domains, neurons] of a few ReLUs per domain."""
+    return torch.zeros_like(like.lower, dtype=torch.bool).scatter(1, neurons, value=True)
 
 
 def _sweep(
@@ -148,7 +148,7 @@ def _sweep(
     again, since nothing else can change. `None` bounds them all.
     """
     bounds, fresh = where.bounds, changed
-    reached: dict[int, Tensor] = {0: torch.zeros(where.lower.shape[0], *network.input_shape, dtype=torch.float64)}
+    reached: dict[int, Tensor] = {0: where.lower.new_zeros(where.lower.shape[0], *network.input_shape)}
     for i, node in enumerate(network.nodes[1:], start=1):
         if not isinstance(node.op, Relu):
             if fresh is not None:  # which elements depend on a ReLU with new bounds: weights' absolute values tell

@@ -33,7 +33,7 @@ class Enclosure:
         sources = [network.nodes[i].inputs[0] for i in network.relus]
         domains = self.lower[0].shape[0]
         if not sources:
-            return Bounds(*(torch.zeros(domains, 0, dtype=torch.float64) for _ in range(2)))
+            return Bounds(*(self.lower[0].new_zeros(domains, 0) for _ in range(2)))
         return Bounds(
             torch.cat([self.lower[i].reshape(domains, -1) for i in sources], dim=1),
             torch.cat([self.upper[i].reshape(domains, -1) for i in sources], dim=1),

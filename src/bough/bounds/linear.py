@@ -22,6 +22,7 @@ from bough.network.ops import Relu, Reshape
 from bough.problem.property import Clause
 
 CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node held at once: 8 MiB, so that deadlines are heard
+CHUNK_ELEMENTS_CUDA = 1 << 26  # a GPU wants larger pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ def by_multipliers(multipliers: Tensor) -> PassRelu:
         del upper
         given = multipliers[:, None, part].expand_as(nu)
         lam = torch.where(torch.isnan(given), nu * (lower >= 0), given)
-        return lam, torch.arange(nu.shape[-1])
+        return lam, torch.arange(nu.shape[-1], device=nu.device)
 
     return pass_relu
 
@@ -138,16 +139,22 @@ def bound_functionals(network: Network, where: Region, start: int, f: Tensor, pa
 
 
 def bound_clause(network: Network, where: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
-    """Proved lower bounds [domains, n] of `weights . (coefficients @ y - offsets)`, for weights [domains, n, rows].
+    """Proved lower bounds [domains, n] of `weights . (coefficients @ y - offsets)`, for weights [domains, n, rows]."""
+    return bound_rows(network, where, clause.coefficients, clause.offsets, weights, pass_relu)
+
+
+def bound_rows(
+    network: Network, where: Region, coefficients: Tensor, offsets: Tensor, weights: Tensor, pass_relu: PassRelu
+) -> Tensor:
+    """As `bound_clause`, for rows that may differ from domain to domain: [domains, rows, outputs], [domains, rows].
 
     Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
     """
     last = len(network.nodes) - 1
-    functionals = weights @ clause.coefficients
-    proved = bound_functionals(network, where, last, functionals, pass_relu).lower
-    constant = weights @ clause.offsets
-    size = clause.coefficients.abs() @ where.magnitude[last].reshape(-1) + clause.offsets.abs()
-    error = network.rounding * len(clause.offsets) * (weights.abs() @ size + proved.abs())
+    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu).lower
+    constant = (weights * offsets[..., None, :]).sum(-1)
+    size = coefficients.abs() @ where.magnitude[last].reshape(-1) + offsets.abs()
+    error = network.rounding * offsets.shape[-1] * ((weights.abs() * size[..., None, :]).sum(-1) + proved.abs())
     return proved - constant - error
 
 
@@ -159,12 +166,11 @@ def bound_elements(
     """
     domains, size = where.lower.shape[0], network.nodes[node].size
     widest = max(n.size for n in network.nodes[: node + 1])
-    step = max(1, CHUNK_ELEMENTS // (domains * widest))
+    step = max(1, (CHUNK_ELEMENTS_CUDA if where.lower.is_cuda else CHUNK_ELEMENTS) // (domains * widest))
     parts: list[tuple[Tensor, Tensor]] = []
     for chunk in elements.split(step):
         deadline.check()
-        rows = torch.zeros(len(chunk), size, dtype=torch.float64)
-        rows[torch.arange(len(chunk)), chunk] = 1.0
+        rows = where.lower.new_zeros(len(chunk), size).scatter(1, chunk[:, None], 1.0)
         f = rows.expand(domains, -1, -1)
         proved = bound_functionals(network, where, node, f, by_slopes(slopes))
         upper = proved.upper

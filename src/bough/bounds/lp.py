@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bough.solvers.highs import Highs
 
 MOST_MODELS = 8  # kept in memory at once, one per input box
+MOST_BASES = 1 << 16  # kept to start children from; a child whose parent's is gone starts cold
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +62,7 @@ class _Proved:
     lower: Tensor
     functional: Tensor
     points: Tensor
-    start: list[object]
+    start: Tensor  # numbers of bases
 
 
 @final
@@ -73,6 +74,8 @@ class PlanetBounding(AbstractBounding):
         self._config = config
         self._regions: dict[int, Region] = {}
         self._models: dict[int, _BoxModel] = {}
+        self._bases: dict[int, object] = {}  # by the number that the domain carries
+        self._solved = 0
 
     @property
     def _network(self) -> Network:
@@ -81,11 +84,11 @@ class PlanetBounding(AbstractBounding):
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """Bound every clause over its whole box."""
         # Clauses differ in a few rows only, so each starts where the last one of its box ended.
-        bases: dict[int, object] = {}
+        bases: dict[int, Tensor] = {}
         parts = []
         for k, clause in enumerate(self._problem.clauses):
             bounds = self._root_region(clause.box, deadline).bounds
-            domain = DomainBatch.root(k, bounds, clause.coefficients[0], bases.get(clause.box))
+            domain = DomainBatch.root(k, bounds, clause.coefficients[0], (bases.get(clause.box, torch.zeros(1, dtype=torch.int64)),))
             parts.append(self._bound_each(domain, cutoff, deadline))
             bases[clause.box] = parts[-1].domains.start[0]
         return Bounded.concatenate(parts)
@@ -125,15 +128,13 @@ class PlanetBounding(AbstractBounding):
     def _bound_each(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         lower, functional = domains.lower.clone(), domains.functional.clone()
         points = torch.zeros(len(domains), self._network.inputs, dtype=torch.float64)
-        start = list(domains.start)
+        (start,) = (column.clone() for column in domains.start)
         for c in domains.clause.unique().tolist():
             rows = (domains.clause == c).nonzero()[:, 0]
             proved = self._bound_clause(self._problem.clauses[c], domains[rows], cutoff, deadline)
             lower[rows] = torch.fmax(lower[rows], proved.lower)  # a child is part of its parent
-            functional[rows], points[rows] = proved.functional, proved.points
-            for row, basis in zip(rows.tolist(), proved.start, strict=True):
-                start[row] = basis
-        return Bounded(replace(domains, lower=lower, functional=functional, start=tuple(start)), points)
+            functional[rows], points[rows], start[rows] = proved.functional, proved.points, proved.start
+        return Bounded(replace(domains, lower=lower, functional=functional, start=(start,)), points)
 
     def _bound_clause(self, clause: Clause, domains: DomainBatch, cutoff: float, deadline: Deadline) -> _Proved:
         """Linear bounds for all domains at once, then the LP for those which they do not close."""
@@ -144,7 +145,7 @@ class PlanetBounding(AbstractBounding):
         rows = bound_clause(self._network, where, clause, each_row, by_slopes(self._config.intermediate.slopes))
         lower, best = rows.max(dim=1)
         lower[domains.bounds.empty()] = INFEASIBLE
-        functional, start = clause.coefficients[best], list(domains.start)
+        functional, start = clause.coefficients[best], domains.start[0].clone()
         points = ((where.lower + where.upper) / 2).clone()
         solved: list[tuple[int, Solution]] = []
         for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
@@ -152,10 +153,10 @@ class PlanetBounding(AbstractBounding):
                 solution = self._solve(domains, d, clause, cutoff if self._config.early_stop else np.inf, deadline)
             except SolverFailure as failure:
                 _log.info("a domain keeps its linear bound: %s", failure)
-                start[d] = None
+                start[d] = 0
                 continue
             solved.append((d, solution))
-            start[d] = solution.basis
+            start[d] = self._keep(solution.basis)
             points[d] = self._point(clause.box, solution, points[d])
         if solved:
             numbers = torch.tensor([d for d, _ in solved])
@@ -173,7 +174,15 @@ class PlanetBounding(AbstractBounding):
         model.solver.set_columns(new.columns, new.column_lower, new.column_upper)
         model.solver.set_rows(new.rows, new.row_lower, new.row_upper)
         model.solver.set_entries(new.entries)
-        return model.solver.solve(domains.start[d], cutoff, deadline)
+        return model.solver.solve(self._bases.get(int(domains.start[0][d])), cutoff, deadline)
+
+    def _keep(self, basis: object) -> int:
+        """The number under which a basis is found again; 0 is no basis."""
+        while len(self._bases) >= MOST_BASES:
+            del self._bases[next(iter(self._bases))]  # the oldest
+        self._solved += 1
+        self._bases[self._solved] = basis
+        return self._solved
 
     def _prove(self, where: Region, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Tensor]:
         """The weights of the clause's rows, [domains, rows], and the bounds that the solver's multipliers prove,

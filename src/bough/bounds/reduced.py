@@ -10,11 +10,13 @@ are good at, whatever the network looked like. Nothing proved rests on them: `li
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from bough.bounds.linear import Region
+from bough.bounds.relaxation import chord
 from bough.network import walk
 from bough.network.graph import Network
 
@@ -38,6 +40,26 @@ class Reduced:
         rest = (t.to(device, dtype) for t in (self.inputs, self.between, self.centre, self.lower, self.upper))
         return Reduced(self.neurons.to(device), self.layers, *rest)
 
+    @cached_property
+    def slope(self) -> Tensor:
+        """Of the chord, [n]."""
+        return chord(self.lower, self.upper)
+
+    @cached_property
+    def intercept(self) -> Tensor:
+        """Of the chord, [n]."""
+        return -self.lower * self.slope
+
+    @cached_property
+    def inputs_t(self) -> Tensor:
+        """Transposed, in the memory order that products want."""
+        return self.inputs.T.contiguous()
+
+    @cached_property
+    def between_t(self) -> Tensor:
+        """Transposed, in the memory order that products want."""
+        return self.between.T.contiguous()
+
 
 def reduce(network: Network, root: Region) -> Reduced:
     """Substitute what the root bounds decide; `root` is a region of one domain."""
@@ -49,14 +71,13 @@ def reduce(network: Network, root: Region) -> Reduced:
         count += len(elements)
     last = len(network.nodes) - 1
     rows = count + network.outputs
-    between, centre = torch.zeros(rows, count, dtype=torch.float64), torch.zeros(rows, dtype=torch.float64)
-    inputs = torch.zeros(rows, network.inputs, dtype=torch.float64)
+    between, centre = root.lower.new_zeros(rows, count), root.lower.new_zeros(rows)
+    inputs = root.lower.new_zeros(rows, network.inputs)
     targets = [(network.nodes[i].inputs[0], inside[i], layers[i].start) for i in network.relus]
-    for node, elements, start in [*targets, (last, torch.arange(network.outputs), count)]:
+    for node, elements, start in [*targets, (last, torch.arange(network.outputs, device=ambiguous.device), count)]:
         for first, chunk in enumerate(elements.split(CHUNK_ROWS) if len(elements) else ()):
             here = slice(start + first * CHUNK_ROWS, start + first * CHUNK_ROWS + len(chunk))
-            f = torch.zeros(len(chunk), network.nodes[node].size, dtype=torch.float64)
-            f[torch.arange(len(chunk)), chunk] = 1.0
+            f = root.lower.new_zeros(len(chunk), network.nodes[node].size).scatter(1, chunk[:, None], 1.0)
 
             def visit(i: int, g: Tensor, here: slice = here) -> None:
                 constant = walk.bias_term(network.nodes[i].op, g)
@@ -72,7 +93,9 @@ def reduce(network: Network, root: Region) -> Reduced:
             inputs[here] = walk.backward(network, node, seed, relu, visit).reshape(len(chunk), -1)
     middle, radius = (root.lower[0] + root.upper[0]) / 2, (root.upper[0] - root.lower[0]) / 2
     neurons = (
-        torch.cat([inside[i] + network.slices[i].start for i in network.relus]) if inside else torch.zeros(0).long()
+        torch.cat([inside[i] + network.slices[i].start for i in network.relus])
+        if inside
+        else torch.zeros(0, dtype=torch.int64, device=ambiguous.device)
     )
     bounds = root.bounds.lower[0][neurons], root.bounds.upper[0][neurons]
     return Reduced(neurons, tuple(layers.values()), inputs * radius, between, centre + inputs @ middle, *bounds)

@@ -5,14 +5,14 @@ The score estimates how much a split improves a Wong-Kolter bound: a functional 
 the chord's slopes, and at every ambiguous ReLU the bias and intercept terms tell what either side would gain.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor
 
 from bough.bounds.relaxation import chord
-from bough.branching.base import AbstractBrancher, Decision
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.domain.batch import DomainBatch
 from bough.network import walk
 from bough.network.graph import Network
@@ -25,10 +25,18 @@ CONSECUTIVE_FIRST_LAYER = 2
 
 
 @dataclass(frozen=True, eq=False)
-class _Memory:
+class Memory:
+    """What the rule knows between decisions."""
+
     network: Network
     bias: Tensor  # [neurons]: constant part of each ReLU's input
     first_layer_picks: int  # consecutive intercept picks in the first layer (facts 3.2, step 3)
+
+    def on(self, device: torch.device) -> "Memory":
+        """The same on the device where the domains are."""
+        if self.bias.device == device:
+            return self
+        return Memory(self.network.on(device), self.bias.to(device), self.first_layer_picks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +59,11 @@ def local_bias(network: Network) -> Tensor:
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
-def scores(network: Network, bias: Tensor, domains: DomainBatch) -> Scores:
+def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: bool = False) -> Scores:
     """BaBSR's score s and intercept score t (facts 3.1) of every ReLU in every domain."""
     lower, upper = domains.bounds.lower, domains.bounds.upper
     ambiguous = domains.bounds.ambiguous()
-    a = chord(lower, upper)
+    a, reduce = chord(lower, upper), torch.minimum if worse_side else torch.maximum
     intercept = -lower.clamp(max=0) * a  # B in facts 3.1
     score, drop = torch.zeros_like(lower), torch.zeros_like(lower)
 
@@ -63,7 +71,7 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch) -> Scores:
         part = network.slices[i]
         n, a_i, b = here.reshape(len(domains), -1), a[:, part], bias[part]
         below = n.clamp(max=0) * intercept[:, part]
-        gain = torch.maximum(b * n * (a_i - 1), b * n * a_i) + below
+        gain = reduce(b * n * (a_i - 1), b * n * a_i) + below
         score[:, part] = torch.where(ambiguous[:, part], gain.abs(), 0.0)
         drop[:, part] = torch.where(ambiguous[:, part], below, 0.0)
         return (n * a_i).reshape(here.shape)
@@ -74,44 +82,70 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch) -> Scores:
     return Scores(score, drop)
 
 
+def pick(found: Scores, ambiguous: Tensor, parts: list[slice], first_layer_picks: int) -> tuple[Tensor, int]:
+    """Facts 3.2: one ReLU per domain, [domains], and the count of consecutive intercept picks in the first layer.
+
+    The authors decide one domain at a time; of a batch, all see the count as it stands before them.
+    """
+    best = torch.stack([found.score[:, p].max(dim=1).values for p in parts], dim=1)
+    worst = torch.stack([found.intercept[:, p].min(dim=1).values for p in parts], dim=1)
+    score, from_last = best.flip(1).max(dim=1)  # ties between layers go to the later one, as the authors compare
+    layer = len(parts) - 1 - from_last
+    by_score = torch.stack([p.start + found.score[:, p].argmax(dim=1) for p in parts], dim=1)
+    by_intercept = torch.stack([p.start + found.intercept[:, p].argmin(dim=1) for p in parts], dim=1)
+    falling = worst < INTERCEPT_THRESHOLD
+    last_falling = _last(falling)
+    scored = (layer != 0) & (score > SCORE_THRESHOLD)
+    dropped = ~scored & falling.any(dim=1) & (first_layer_picks < CONSECUTIVE_FIRST_LAYER)
+    chosen = torch.where(
+        scored,
+        by_score.gather(1, layer[:, None])[:, 0],
+        torch.where(dropped, by_intercept.gather(1, last_falling[:, None])[:, 0], _last_layer_first(ambiguous, parts)),
+    )
+    in_first = dropped & (last_falling == 0)
+    reset = bool((~scored & ~in_first).any())
+    return chosen, 0 if reset else first_layer_picks + int(in_first.sum())
+
+
+def _last(mask: Tensor) -> Tensor:
+    """The last true column of every row; any where there is none."""
+    return mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
+
+
+def _last_layer_first(ambiguous: Tensor, parts: list[slice]) -> Tensor:
+    """The first ambiguous ReLU of the last layer that has one, [domains]."""
+    first = torch.stack([p.start + ambiguous[:, p].int().argmax(dim=1) for p in parts], dim=1)
+    layer = _last(torch.stack([ambiguous[:, p].any(dim=1) for p in parts], dim=1))
+    return first.gather(1, layer[:, None])[:, 0]
+
+
+def with_runners_up(chosen: Tensor, score: Tensor, ambiguous: Tensor, levels: int) -> Tensor:
+    """The chosen ReLU [domains] and the next best by score, [domains, levels]."""
+    if levels == 1:
+        return chosen[:, None]
+    rest = torch.where(ambiguous, score, -torch.inf).scatter(1, chosen[:, None], -torch.inf)
+    return torch.cat([chosen[:, None], rest.topk(levels - 1, dim=1).indices], dim=1)
+
+
 @final
 @dataclass(frozen=True)
 class BaBSR(AbstractBrancher):
-    """The paper's hand-made rule, with its preference for late layers and its two fallbacks."""
+    """The paper's hand-made rule, with its preference for late layers and its two fallbacks.
 
-    def prepare(self, problem: Problem) -> _Memory:
+    `worse_side` takes the lesser gain of the two children instead of the greater: the later form of the rule.
+    """
+
+    worse_side: bool = False
+
+    def prepare(self, problem: Problem) -> Memory:
         """The biases, which do not change."""
-        return _Memory(problem.network, local_bias(problem.network), 0)
+        return Memory(problem.network, local_bias(problem.network), 0)
 
-    def decide(self, memory: _Memory, domains: DomainBatch) -> Decision:
-        """Facts 3.2; the count of first-layer picks runs through the domains in order, as in the authors' code."""
-        network = memory.network
-        found = scores(network, memory.bias, domains)
-        parts = list(network.slices.values())
-        best = torch.stack([found.score[:, p].max(dim=1).values for p in parts], dim=1).tolist()
-        worst = torch.stack([found.intercept[:, p].min(dim=1).values for p in parts], dim=1).tolist()
-        ambiguous = domains.bounds.ambiguous()
-        picks, chosen = memory.first_layer_picks, []
-        for d, (scored, dropped) in enumerate(zip(best, worst, strict=True)):
-            # Ties between layers go to the later one (the authors compare (value, layer) pairs).
-            score, layer = max((score, layer) for layer, score in enumerate(scored))
-            falling = [layer for layer, drop in enumerate(dropped) if drop < INTERCEPT_THRESHOLD]
-            if layer != 0 and score > SCORE_THRESHOLD:
-                chosen.append(parts[layer].start + int(found.score[d, parts[layer]].argmax()))
-            elif falling and picks < CONSECUTIVE_FIRST_LAYER:
-                layer = falling[-1]
-                picks = picks + 1 if layer == 0 else 0
-                chosen.append(parts[layer].start + int(found.intercept[d, parts[layer]].argmin()))
-            else:
-                picks = 0
-                chosen.append(_last_layer_first(ambiguous[d], parts))
-        return Decision(torch.tensor(chosen), _Memory(network, memory.bias, picks))
-
-
-def _last_layer_first(ambiguous: Tensor, parts: list[slice]) -> int:
-    """The first ambiguous ReLU of the last layer that has one."""
-    for part in reversed(parts):
-        where = ambiguous[part].nonzero()
-        if len(where):
-            return int(part.start) + int(where[0])
-    raise ValueError("a domain without ambiguous ReLUs cannot be split")
+    def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """Facts 3.2."""
+        memory = memory.on(domains.lower.device)
+        found = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
+        ambiguous, parts = domains.bounds.ambiguous(), list(memory.network.slices.values())
+        chosen, picks = pick(found, ambiguous, parts, memory.first_layer_picks)
+        neurons = with_runners_up(chosen, found.score, ambiguous, look.levels)
+        return Decision(neurons, replace(memory, first_layer_picks=picks))

@@ -5,6 +5,7 @@ answers, the search stays right, and a choice that cannot be split is replaced.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,32 @@ from bough.problem.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """One ReLU per domain (flat number, int64 [domains]), and what the rule wants to remember for its next decision."""
+    """The ReLUs to split, best first (flat numbers, int64 [domains] or [domains, levels]), and what the rule wants to
+    remember for its next decision.
+    """
 
     neurons: Tensor
     memory: Any
+
+
+def _blind(domains: DomainBatch, neurons: Tensor) -> Tensor:
+    raise NotImplementedError("this search does not look ahead")
+
+
+@dataclass(frozen=True)
+class LookAhead:
+    """What a rule may ask of the search before it decides.
+
+    `estimate(domains, neurons [domains, candidates])` gives cheap bounds of both children, [domains, candidates, 2],
+    minus infinity where a ReLU cannot be split; each counts as a bound. `levels` is how many ReLUs of every domain the
+    search wants to split at once; a rule that names fewer is asked for no more.
+    """
+
+    estimate: Callable[[DomainBatch, Tensor], Tensor] = _blind
+    levels: int = 1
+
+
+BLIND = LookAhead()
 
 
 class AbstractBrancher(ABC):
@@ -30,5 +53,5 @@ class AbstractBrancher(ABC):
         """What the rule remembers before its first decision."""
 
     @abstractmethod
-    def decide(self, memory: Any, domains: DomainBatch) -> Decision:
-        """Choose an ambiguous ReLU in every domain; each of them has one."""
+    def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """Choose an ambiguous ReLU in every domain, or several; each domain has at least `look.levels`."""

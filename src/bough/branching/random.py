@@ -5,7 +5,7 @@ from typing import final
 
 import torch
 
-from bough.branching.base import AbstractBrancher, Decision
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.domain.batch import DomainBatch
 from bough.problem.problem import Problem
 
@@ -22,9 +22,10 @@ class RandomChoice(AbstractBrancher):
         del problem
         return torch.Generator().manual_seed(self.seed).get_state()
 
-    def decide(self, memory: torch.Tensor, domains: DomainBatch) -> Decision:
-        """Draw one ReLU per domain."""
+    def decide(self, memory: torch.Tensor, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """Draw the ReLUs of every domain."""
         generator = torch.Generator()
         generator.set_state(memory)
-        neurons = torch.multinomial(domains.bounds.ambiguous().double(), 1, generator=generator)[:, 0]
+        ambiguous = domains.bounds.ambiguous()
+        neurons = torch.multinomial(ambiguous.double().cpu(), look.levels, generator=generator).to(ambiguous.device)
         return Decision(neurons, generator.get_state())

@@ -41,8 +41,8 @@ class DomainBatch:
     """A batch of subproblems, as structure of arrays.
 
     `functional` is the combination of the clause's rows that the bound was proved for, and what branching rules look
-    at; `start` is what the bounder that made a domain wants back when it bounds the children (a basis, dual
-    variables).
+    at; `start` is what the bounder that made the domains wants back when it bounds their children (the number of a
+    basis, dual variables), as arrays of one row per domain.
     """
 
     clause: Tensor  # int64 [domains]
@@ -51,8 +51,8 @@ class DomainBatch:
     lower: Tensor  # float64 [domains]
     functional: Tensor  # float64 [domains, outputs]
     depth: Tensor  # int64 [domains]
-    last_split: Tensor  # int64 [domains]: the ReLU whose split made the domain, -1 at the root
-    start: tuple[object, ...]  # one per domain
+    last_split: Tensor  # int64 [domains, levels]: the ReLUs whose split made the domain, -1 where that is past
+    start: tuple[Tensor, ...]  # each [domains, ...]
 
     def __len__(self) -> int:
         return len(self.clause)
@@ -68,22 +68,42 @@ class DomainBatch:
             self.functional[numbers],
             self.depth[numbers],
             self.last_split[numbers],
-            tuple(self.start[int(i)] for i in numbers),
+            tuple(column[numbers] for column in self.start),
         )
 
     @staticmethod
-    def root(clause: int, bounds: Bounds, functional: Tensor, start: object) -> "DomainBatch":
+    def root(clause: int, bounds: Bounds, functional: Tensor, start: tuple[Tensor, ...]) -> "DomainBatch":
         """The one domain of a clause in which nothing is split: `bounds` [1, neurons], `functional` [outputs]."""
+        device = bounds.lower.device
         return DomainBatch(
-            clause=torch.tensor([clause]),
+            clause=torch.tensor([clause], device=device),
             signs=torch.zeros_like(bounds.lower, dtype=torch.int8),
             bounds=bounds,
-            lower=torch.full((1,), -torch.inf, dtype=torch.float64),
+            lower=bounds.lower.new_full((1,), -torch.inf),
             functional=functional[None],
-            depth=torch.zeros(1, dtype=torch.int64),
-            last_split=torch.full((1,), -1),
-            start=(start,),
+            depth=torch.zeros(1, dtype=torch.int64, device=device),
+            last_split=torch.full((1, 1), -1, device=device),
+            start=start,
         )
+
+    def to(self, device: torch.device) -> "DomainBatch":
+        """The same domains on a device."""
+        return replace(
+            DomainBatch.from_columns([column.to(device) for column in self.columns()]),
+            last_split=self.last_split.to(device),
+        )
+
+    def columns(self) -> tuple[Tensor, ...]:
+        """Everything that stays true of an open domain, as arrays; `from_columns` reads them back."""
+        kept = (self.clause, self.signs, self.bounds.lower, self.bounds.upper, self.lower, self.functional, self.depth)
+        return (*kept, *self.start)
+
+    @staticmethod
+    def from_columns(columns: Sequence[Tensor]) -> "DomainBatch":
+        """The domains again, their last split forgotten."""
+        clause, signs, low, high, lower, functional, depth, *start = columns
+        past = torch.full((len(clause), 1), -1, device=clause.device)
+        return DomainBatch(clause, signs, Bounds(low, high), lower, functional, depth, past, tuple(start))
 
     @staticmethod
     def concatenate(parts: Sequence["DomainBatch"]) -> "DomainBatch":
@@ -98,23 +118,26 @@ class DomainBatch:
             torch.cat([p.functional for p in parts]),
             torch.cat([p.depth for p in parts]),
             torch.cat([p.last_split for p in parts]),
-            tuple(s for p in parts for s in p.start),
+            tuple(torch.cat(columns) for columns in zip(*(p.start for p in parts), strict=True)),
         )
 
 
 def split(domains: DomainBatch, neurons: Tensor) -> DomainBatch:
-    """Both children of every domain, blocked child first: [2 * domains], children of one domain next to each other.
+    """All children of every domain whose ReLUs `neurons` [domains, levels] (or [domains]) are split, next to each other.
 
-    Only the split ReLU's own bounds change here; bounders tighten the rest.
+    Of one split the blocked child comes first; of several, the first column changes slowest. Only the bounds of the
+    split ReLUs change here; bounders tighten the rest.
     """
-    rows = torch.arange(len(domains)).repeat_interleave(2)
-    children = domains[rows]
-    each, chosen = torch.arange(len(children)), neurons.repeat_interleave(2)
-    blocked = (each % 2) == 0
-    signs = children.signs.clone()
-    signs[each, chosen] = torch.where(blocked, -1, 1).to(torch.int8)
-    lower, upper = children.bounds.lower.clone(), children.bounds.upper.clone()
-    zero = torch.zeros((), dtype=lower.dtype)
-    lower[each, chosen] = torch.where(blocked, lower[each, chosen], torch.maximum(lower[each, chosen], zero))
-    upper[each, chosen] = torch.where(blocked, torch.minimum(upper[each, chosen], zero), upper[each, chosen])
-    return replace(children, signs=signs, bounds=Bounds(lower, upper), depth=children.depth + 1, last_split=chosen)
+    neurons = neurons.reshape(len(domains), -1)
+    levels = neurons.shape[1]
+    children = domains[torch.arange(len(domains), device=neurons.device).repeat_interleave(2**levels)]
+    chosen = neurons.repeat_interleave(2**levels, dim=0)
+    place = torch.arange(levels - 1, -1, -1, device=neurons.device)
+    passing = (torch.arange(len(children), device=neurons.device)[:, None] >> place) % 2 == 1
+    signs = children.signs.scatter(1, chosen, torch.where(passing, 1, -1).to(torch.int8))
+    low, high = children.bounds.lower.gather(1, chosen), children.bounds.upper.gather(1, chosen)
+    bounds = Bounds(
+        children.bounds.lower.scatter(1, chosen, torch.where(passing, low.clamp(min=0), low)),
+        children.bounds.upper.scatter(1, chosen, torch.where(passing, high, high.clamp(max=0))),
+    )
+    return replace(children, signs=signs, bounds=bounds, depth=children.depth + levels, last_split=chosen)

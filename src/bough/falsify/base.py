@@ -15,8 +15,11 @@ class AbstractFalsifier(ABC):
     """Proposes points worth trying."""
 
     @abstractmethod
-    def candidates(self, problem: Problem, deadline: Deadline) -> Iterator[tuple[int, Tensor]]:
-        """Box numbers and points [n, inputs] of that box, the most promising of each kind as soon as it is known."""
+    def candidates(self, problem: Problem, deadline: Deadline, turn: int = 0) -> Iterator[tuple[int, Tensor]]:
+        """Box numbers and points [n, inputs] of that box, the most promising of each kind as soon as it is known.
+
+        `turn` counts the attacks of one search; a later one tries other points.
+        """
 
 
 @final
@@ -24,7 +27,7 @@ class AbstractFalsifier(ABC):
 class NoAttack(AbstractFalsifier):
     """Proposes nothing: what is found is found by the search."""
 
-    def candidates(self, problem: Problem, deadline: Deadline) -> Iterator[tuple[int, Tensor]]:
+    def candidates(self, problem: Problem, deadline: Deadline, turn: int = 0) -> Iterator[tuple[int, Tensor]]:
         """No points."""
-        del problem, deadline
+        del problem, deadline, turn
         return iter(())

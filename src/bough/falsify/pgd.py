@@ -28,10 +28,11 @@ class GradientAttack(AbstractFalsifier):
     restarts: int = 10
     steps: int = 40
     seed: int = 0
+    device: str = "cpu"
 
-    def candidates(self, problem: Problem, deadline: Deadline) -> Iterator[tuple[int, Tensor]]:
+    def candidates(self, problem: Problem, deadline: Deadline, turn: int = 0) -> Iterator[tuple[int, Tensor]]:
         """The best point of every clause, box after box; stops a box as soon as one of its points looks unsafe."""
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(self.seed + turn)
         for box in range(len(problem.property.boxes)):
             deadline.check()
             clauses = [c for c in problem.clauses if c.box == box]
@@ -41,17 +42,19 @@ class GradientAttack(AbstractFalsifier):
     def _attack(
         self, problem: Problem, box: int, clauses: list[Clause], generator: torch.Generator, deadline: Deadline
     ) -> Tensor:
-        lower, upper = problem.property.boxes[box].lower, problem.property.boxes[box].upper
+        device = torch.device(self.device)
+        network, clauses = problem.network.on(device), [c.on(device) for c in clauses]
+        lower, upper = problem.property.boxes[box].lower.to(device), problem.property.boxes[box].upper.to(device)
         starts = max(1, min(self.restarts, MOST_ATTACKED // len(clauses)))
         count = starts * len(clauses)
-        which = torch.arange(len(clauses)).repeat(starts)  # start 0 of every clause first: the centre
-        noise = torch.rand(count, len(lower), generator=generator, dtype=torch.float64)
+        which = torch.arange(len(clauses), device=device).repeat(starts)  # start 0 of every clause first: the centre
+        noise = torch.rand(count, len(lower), generator=generator, dtype=torch.float64).to(device)
         noise[: len(clauses)] = 0.5
         points = lower + noise * (upper - lower)
-        best, best_margin = points, torch.full((count,), torch.inf, dtype=torch.float64)
+        best, best_margin = points, lower.new_full((count,), torch.inf)
         for k in range(self.steps + 1):
             points = points.detach().requires_grad_()
-            margins = _margins(walk.evaluate(problem.network, points), clauses, which)
+            margins = _margins(walk.evaluate(network, points), clauses, which)
             better = margins.detach() < best_margin
             best = torch.where(better[:, None], points.detach(), best)
             best_margin = torch.where(better, margins.detach(), best_margin)

@@ -4,7 +4,7 @@ flat.
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import torch
@@ -81,6 +81,21 @@ class Network:
                 return layer
         raise IndexError(neuron)
 
+    def on(self, device: torch.device) -> "Network":
+        """The same network with its weights on a device, made once."""
+        if device.type == "cpu":
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = self._to(device)
+        return self._elsewhere[device]
+
+    @cached_property
+    def _elsewhere(self) -> dict[torch.device, "Network"]:
+        return {}
+
+    def _to(self, device: torch.device) -> "Network":
+        return Network(tuple(replace(node, op=_moved(node.op, device)) for node in self.nodes))
+
     @cached_property
     def magnitude(self) -> "Network":
         """The same graph with absolute weights and bias magnitudes: what rounding errors are proportional to."""
@@ -108,6 +123,11 @@ class Network:
         terms = longest + max(consumers.values(), default=0) + 4 * len(self.nodes) + 16
         unit = torch.finfo(torch.float64).eps / 2
         return 2 * terms * unit / (1 - terms * unit)
+
+
+def _moved(op: Operator, device: torch.device) -> Operator:
+    held = {f.name: getattr(op, f.name) for f in fields(op)}
+    return replace(op, **{name: value.to(device) for name, value in held.items() if isinstance(value, Tensor)})
 
 
 def _absolute(op: Operator) -> Operator:

@@ -18,8 +18,21 @@ Apply = Callable[..., Tensor]  # (op, node shape, *inputs [batch, *shape]) -> [b
 Transpose = Callable[..., tuple[Tensor, ...]]  # (op, input shapes, functional [batch, *node shape]) -> one per input
 
 
+def _plain_products(x: Tensor) -> bool:
+    """Whether to convolve by matrix products: proofs (float64) rest on error bounds of plain sums, and a GPU's library
+    may choose a transform instead.
+    """
+    return x.is_cuda and x.dtype == torch.float64
+
+
 def _conv(op: Conv, shape: Shape, x: Tensor) -> Tensor:
     top, left, bottom, right = op.padding
+    if _plain_products(x):
+        padded = functional.pad(x, (left, right, top, bottom))
+        patches = functional.unfold(padded, (op.weight.shape[2], op.weight.shape[3]), op.dilation, 0, op.stride)
+        patches = patches.reshape(x.shape[0], op.groups, -1, patches.shape[-1])
+        weight = op.weight.reshape(op.groups, op.weight.shape[0] // op.groups, -1)
+        return (weight @ patches).reshape(x.shape[0], *shape) + op.bias[:, None, None]
     if (top, left) == (bottom, right):
         return functional.conv2d(x, op.weight, op.bias, op.stride, (top, left), op.dilation, op.groups)
     padded = functional.pad(x, (left, right, top, bottom))
@@ -34,7 +47,14 @@ def _conv_transpose(op: Conv, shapes: Sequence[Shape], f: Tensor) -> tuple[Tenso
     reached = [
         (f.shape[-2 + d] - 1) * op.stride[d] + op.dilation[d] * (op.weight.shape[-2 + d] - 1) + 1 for d in (0, 1)
     ]
-    spread = functional.conv_transpose2d(f, op.weight, None, op.stride, 0, 0, op.groups, op.dilation)
+    if _plain_products(f):
+        weight = op.weight.reshape(op.groups, op.weight.shape[0] // op.groups, -1)
+        patches = weight.transpose(1, 2) @ f.reshape(f.shape[0], op.groups, weight.shape[1], -1)
+        patches = patches.reshape(f.shape[0], -1, patches.shape[-1])
+        kernel = (op.weight.shape[2], op.weight.shape[3])
+        spread = functional.fold(patches, (reached[0], reached[1]), kernel, op.dilation, 0, op.stride)
+    else:
+        spread = functional.conv_transpose2d(f, op.weight, None, op.stride, 0, 0, op.groups, op.dilation)
     spread = functional.pad(spread, (0, full[1] - reached[1], 0, full[0] - reached[0]))
     return (spread[..., top : top + height, left : left + width],)
 

@@ -64,6 +64,10 @@ class Clause:
             if numbers.dtype != torch.float64 or not bool(torch.isfinite(numbers).all()):
                 raise PropertyError("a clause needs finite float64 coefficients and offsets")
 
+    def on(self, device: torch.device) -> "Clause":
+        """The same clause on a device."""
+        return Clause(self.box, self.coefficients.to(device), self.offsets.to(device), self.strict)
+
     def scaled(self) -> "Clause":
         """Rows scaled to a norm in [1/2, 1) by powers of two, which is exact; a single row is left as it is."""
         if len(self.offsets) == 1:

@@ -67,11 +67,14 @@ def revision() -> str | None:
     return described.stdout.strip()
 
 
-def record(run: Run, result: Result | None, error: str | None = None) -> dict[str, Any]:
+def record(
+    run: Run, result: Result | None, error: str | None = None, load_seconds: float | None = None
+) -> dict[str, Any]:
     """The record of a run that ended with a result, or (result None) with an error."""
     entry: dict[str, Any] = {"schema": SCHEMA, **asdict(run)}
     entry.update(timeout=None if run.timeout is None else _finite(run.timeout))
-    entry.update(verdict=None, reason=None, seconds=None, branches=None, bounds=None, domains_per_second=None)
+    entry.update(verdict=None, reason=None, seconds=None, load_seconds=load_seconds)
+    entry.update(branches=None, bounds=None, domains_per_second=None)
     entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)
     if result is not None:
         entry.update(

@@ -1,11 +1,92 @@
-"""The open subproblems, lowest bound first."""
+"""The open subproblems, lowest bound first: rows of a few arrays on the device, the best-bounded part in host memory.
 
-import heapq
+Domains come in packed form (a tuple of arrays, one row per domain), as their bounder defines it. Nothing here looks at
+one domain at a time.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
+from torch import Tensor
 
+from bough.budget import OutOfMemory
 from bough.domain.batch import DomainBatch
+
+Columns = tuple[Tensor, ...]
+FIRST_CAPACITY = 1024
+INFINITE = float("inf")
+
+
+@final
+class Pool:
+    """Rows in arrays that grow by doubling. A free row has an infinite bound, which no open domain has."""
+
+    def __init__(self, like: Columns, device: torch.device) -> None:
+        self._lower = torch.full((FIRST_CAPACITY,), INFINITE, dtype=torch.float64, device=device)
+        self._age = torch.zeros(FIRST_CAPACITY, dtype=torch.int64, device=device)
+        self._columns = [torch.zeros(FIRST_CAPACITY, *c.shape[1:], dtype=c.dtype, device=device) for c in like]
+        self._free = torch.arange(FIRST_CAPACITY, device=device)  # a stack: the first `capacity - used` are free
+        self.used = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Memory of one domain."""
+        return 24 + sum(c[0].numel() * c.element_size() for c in self._columns)
+
+    @property
+    def lowest(self) -> float:
+        """The lowest bound held."""
+        return float(self._lower.min())
+
+    def push(self, rows: Columns, lower: Tensor, age: Tensor) -> None:
+        """Add rows."""
+        count, device = len(lower), self._lower.device
+        while self.used + count > len(self._lower):
+            self._grow()
+        left = len(self._lower) - self.used
+        at = self._free[left - count : left]
+        for column, new in zip(self._columns, rows, strict=True):
+            column[at] = new.to(device)
+        self._lower[at], self._age[at] = lower.to(device), age.to(device)
+        self.used += count
+
+    def take(self, count: int, *, lowest: bool = True) -> tuple[Columns, Tensor, Tensor]:
+        """Remove up to `count` rows with the lowest (or highest) bounds; the newest of equals first."""
+        count = min(count, self.used)
+        key = self._lower if lowest else torch.where(self._lower == INFINITE, INFINITE, -self._lower)
+        last = key.kthvalue(max(count, 1)).values
+        near = (key <= last).nonzero()[:, 0]
+        near = near[self._age[near].argsort(descending=True)]
+        at = near[key[near].argsort(stable=True)][:count]
+        taken = tuple(column[at] for column in self._columns), self._lower[at], self._age[at]
+        self._release(at)
+        return taken
+
+    def drop_above(self, cutoff: float) -> float:
+        """Forget rows above the cutoff; the lowest bound among them."""
+        at = ((self._lower > cutoff) & (self._lower != INFINITE)).nonzero()[:, 0]
+        if not len(at):
+            return INFINITE
+        lowest = float(self._lower[at].min())
+        self._release(at)
+        return lowest
+
+    def _release(self, at: Tensor) -> None:
+        left = len(self._lower) - self.used
+        self._free[left : left + len(at)] = at
+        self._lower[at] = INFINITE
+        self.used -= len(at)
+
+    def _grow(self) -> None:
+        """Double the arrays; the free rows' numbers stay below all used entries of the stack."""
+        old = len(self._lower)
+        free = self._free[: old - self.used]
+        self._lower = torch.cat([self._lower, torch.full_like(self._lower, INFINITE)])
+        self._age = torch.cat([self._age, torch.zeros_like(self._age)])
+        self._columns = [torch.cat([c, torch.zeros_like(c)]) for c in self._columns]
+        fresh = torch.arange(old, 2 * old, device=free.device)
+        self._free = torch.cat([free, fresh, torch.zeros(self.used, dtype=torch.int64, device=free.device)])
 
 
 @final
@@ -13,36 +94,69 @@ class Frontier:
     """A best-first queue of domains (the paper's `pick_out`); among equal bounds the newest goes first, as in the
     authors' code.
 
-    The one mutable part of a search's state: copying a queue at every step would cost more than the steps.
+    The one mutable part of a search's state: copying a queue at every step would cost more than the steps. Beyond
+    `device_bytes` the best-bounded half moves to host memory, and comes back when the rest is nearly done; beyond
+    `host_bytes` there is `OutOfMemory`.
     """
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, DomainBatch]] = []
+    def __init__(
+        self,
+        pack: Callable[[DomainBatch], Columns] = DomainBatch.columns,
+        unpack: Callable[[Columns], DomainBatch] = DomainBatch.from_columns,
+        device_bytes: float = INFINITE,
+        host_bytes: float = INFINITE,
+    ) -> None:
+        self._pack, self._unpack = pack, unpack
+        self._limits = device_bytes, host_bytes
+        self._near: Pool | None = None
+        self._far: Pool | None = None
         self._pushed = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return sum(pool.used for pool in self._pools())
+
+    def _pools(self) -> Sequence[Pool]:
+        return [pool for pool in (self._near, self._far) if pool is not None]
 
     @property
     def lowest(self) -> float:
         """The lowest bound of any open domain; infinity when there is none."""
-        return self._heap[0][0] if self._heap else float("inf")
+        return min((pool.lowest for pool in self._pools() if pool.used), default=INFINITE)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by open domains."""
+        return sum(pool.used * pool.row_bytes for pool in self._pools())
 
     def push(self, domains: DomainBatch) -> None:
         """Open these domains."""
-        for d in range(len(domains)):
-            self._pushed += 1
-            heapq.heappush(self._heap, (float(domains.lower[d]), -self._pushed, domains[torch.tensor([d])]))
+        if not len(domains):
+            return
+        rows = self._pack(domains)
+        if self._near is None:
+            self._near = Pool(rows, domains.lower.device)
+        age = self._pushed + torch.arange(len(domains), device=domains.lower.device)
+        self._pushed += len(domains)
+        self._near.push(rows, domains.lower, age)
+        if self._near.used * self._near.row_bytes > self._limits[0]:
+            self._spill(self._near, rows)
+
+    def _spill(self, near: Pool, like: Columns) -> None:
+        if self._far is None:
+            self._far = Pool(like, torch.device("cpu"))
+        self._far.push(*near.take(near.used // 2, lowest=False))
+        if self._far.used * self._far.row_bytes > self._limits[1]:
+            raise OutOfMemory(f"{len(self)} open domains fill the memory budget")
 
     def pick(self, count: int) -> DomainBatch:
-        """Take out up to `count` domains with the lowest bounds."""
-        taken = [heapq.heappop(self._heap)[2] for _ in range(min(count, len(self._heap)))]
-        return DomainBatch.concatenate(taken)
+        """Take out up to `count` domains with the lowest bounds (of those on the device, while it holds enough)."""
+        if self._near is None:
+            raise IndexError("the frontier is empty")
+        if self._far is not None and self._near.used < count:
+            room = max(count, int(self._limits[0] / self._near.row_bytes / 2))
+            self._near.push(*self._far.take(min(room, self._far.used)))
+        return self._unpack(self._near.take(count)[0])
 
     def prune(self, cutoff: float) -> float:
         """Drop the domains above a cutoff; returns the lowest bound dropped."""
-        dropped = [entry[0] for entry in self._heap if entry[0] > cutoff]
-        if dropped:
-            self._heap = [entry for entry in self._heap if entry[0] <= cutoff]
-            heapq.heapify(self._heap)
-        return min(dropped, default=float("inf"))
+        return min((pool.drop_above(cutoff) for pool in self._pools() if pool.used), default=INFINITE)

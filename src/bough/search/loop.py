@@ -5,13 +5,14 @@ the global upper bound starts at 0 and the search stops at the first counterexam
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
-from bough.branching.base import AbstractBrancher
-from bough.budget import Deadline, OutOfTime
+from bough.branching.base import AbstractBrancher, LookAhead
+from bough.budget import Deadline, OutOfMemory, OutOfTime
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import AbstractFalsifier
 from bough.network import walk
@@ -22,6 +23,14 @@ from bough.verdict.counterexample import Counterexample, replay
 from bough.verdict.result import Result, Verdict
 
 REPLAYS = 8  # most points of one batch handed to the runtime
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the open domains may take, on the device and beyond it on the host."""
+
+    device_bytes: float = float("inf")
+    host_bytes: float = float("inf")
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,8 @@ class SearchState:
     branches: int = 0
     bounds: int = 0
     depth: int = 0
-    attacked: bool = False
+    attacked: int = 0  # how often
+    attack_seconds: float = 0.0
     started: bool = False  # whether the root was bounded
 
     @property
@@ -69,14 +79,22 @@ class Search:
     falsifier: AbstractFalsifier
     deadline: Deadline
     goal: Goal = field(default_factory=Goal)
-    batch: int = 1
+    batch: int = 1  # domains split in one step
+    levels: int = 1  # most ReLUs of a domain split in one step, while there are too few domains to fill the batch
+    memory: Memory = field(default_factory=Memory)
     observers: tuple[AbstractObserver, ...] = ()
+
+    @cached_property
+    def boxes(self) -> Tensor:
+        """The box of every clause."""
+        return torch.tensor([clause.box for clause in self.problem.clauses])
 
 
 def search(run: Search) -> Result:
     """Run a whole search. Running out of time and Ctrl-C end it with what is known so far."""
-    state, reason = SearchState(Frontier(), run.brancher.prepare(run.problem)), None
-    bounding = run.bounder.prepare(run.problem)
+    bounding, reason = run.bounder.prepare(run.problem), None
+    frontier = Frontier(bounding.pack, bounding.unpack, run.memory.device_bytes, run.memory.host_bytes)
+    state = SearchState(frontier, run.brancher.prepare(run.problem))
     try:
         while not finished(run, state):
             run.deadline.check()
@@ -85,26 +103,33 @@ def search(run: Search) -> Result:
                 observer.seen(state, run.deadline.elapsed())
     except OutOfTime:
         reason = Verdict.TIMEOUT, "the time limit was reached"
+    except OutOfMemory as full:
+        reason = Verdict.UNKNOWN, f"{full}; allow more with --memory"
     except KeyboardInterrupt:
         reason = Verdict.UNKNOWN, "interrupted"
-    return result(run, state, reason)
+    return replace(result(run, state, reason), notes=bounding.notes())
 
 
 def _next(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
-    if not state.attacked:
+    if state.bounds >= _next_attack(state):
         return attack(run, state)
     return step(run, bounding, state) if state.started else init(run, bounding, state)
 
 
 def attack(run: Search, state: SearchState) -> SearchState:
-    """Try the falsifier's points before anything is bounded."""
-    state = replace(state, attacked=True)
-    for box, points in run.falsifier.candidates(run.problem, run.deadline):
+    """Try the falsifier's points: before anything is bounded, and again whenever the search has grown tenfold."""
+    begun = run.deadline.elapsed()
+    for box, points in run.falsifier.candidates(run.problem, run.deadline, state.attacked):
         run.deadline.check()
         state = _try_points(run, state, torch.full((len(points),), box), points)
         if finished(run, state):
             break
-    return state
+    spent = state.attack_seconds + run.deadline.elapsed() - begun
+    return replace(state, attacked=state.attacked + 1, attack_seconds=spent)
+
+
+def _next_attack(state: SearchState) -> float:
+    return 0 if state.attacked == 0 else 1000 * 10.0**state.attacked
 
 
 def init(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
@@ -118,10 +143,14 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     """Split the worst domains and bound their children (Algorithm 1, lines 6-18)."""
     domains = state.frontier.pick(run.batch)
     try:
-        decision = run.brancher.decide(state.memory, domains)
-        children = split(domains, _splittable(domains, decision.neurons))
+        estimates = Counted(bounding, run.deadline)
+        decision = run.brancher.decide(state.memory, domains, LookAhead(estimates, _levels(run, domains)))
+        neurons = _splittable(domains, decision.neurons)
+        children = split(domains, neurons)
         bounded = bounding.bound(children, run.goal.cutoff(state.upper), run.deadline)
-        return _absorb(run, replace(state, memory=decision.memory, branches=state.branches + len(children)), bounded)
+        branches = state.branches + 2 * len(domains) * (2 ** neurons.shape[1] - 1)
+        spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + estimates.count)
+        return _absorb(run, spent, bounded)
     except BaseException:
         state.frontier.push(domains)  # an unfinished step leaves its domains open
         raise
@@ -158,13 +187,14 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
         depth=state.depth,
         open_domains=len(state.frontier) + state.stuck_domains,
         seconds=run.deadline.elapsed(),
+        attack_seconds=state.attack_seconds,
     )
 
 
 def _absorb(run: Search, state: SearchState, bounded: Bounded) -> SearchState:
     """Prune, keep open, and try the points that the bounder offers."""
     domains = bounded.domains
-    boxes = torch.tensor([run.problem.clauses[int(c)].box for c in domains.clause])
+    boxes = run.boxes[domains.clause[bounded.owners()].cpu()]
     state = replace(
         _try_points(run, state, boxes, bounded.points),
         bounds=state.bounds + len(domains),
@@ -174,32 +204,63 @@ def _absorb(run: Search, state: SearchState, bounded: Bounded) -> SearchState:
     # What is not a number proves nothing.
     lower = torch.where(domains.lower.isnan(), -torch.inf, domains.lower)
     domains = replace(domains, lower=lower)
-    closed = lower > cutoff
+    closed = (lower > cutoff) | (lower == torch.inf)
     splittable = domains.bounds.ambiguous().any(dim=1)
     state.frontier.push(domains[~closed & splittable])
     stuck = lower[~closed & ~splittable]
     dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)  # a sign's cutoff stays where it is
     return replace(
         state,
-        closed=min(state.closed, dropped, *lower[closed].tolist()),
-        stuck=min([state.stuck, *stuck.tolist()]),
+        closed=min(state.closed, dropped, _least(lower[closed])),
+        stuck=min(state.stuck, _least(stuck)),
         stuck_domains=state.stuck_domains + len(stuck),
     )
 
 
+@dataclass
+class Counted:
+    """The bounder's estimates, counted: every one is a bound that the search paid for."""
+
+    bounding: AbstractBounding
+    deadline: Deadline
+    count: int = 0
+
+    def __call__(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """Cheap bounds of both children of every candidate."""
+        self.count += 2 * neurons.numel()
+        return self.bounding.estimate(domains, neurons, self.deadline)
+
+
+def _levels(run: Search, domains: DomainBatch) -> int:
+    """How many ReLUs of each domain to split at once: as many as fill the batch, and as the domains have."""
+    room = (run.batch // len(domains)).bit_length()
+    if min(room, run.levels) <= 1:
+        return 1
+    return max(1, min(room, run.levels, int(domains.bounds.ambiguous().sum(dim=1).min())))
+
+
 def _splittable(domains: DomainBatch, neurons: Tensor) -> Tensor:
-    """The chosen ReLUs, replaced by the first ambiguous one wherever a rule chose one that cannot be split."""
-    ambiguous = domains.bounds.ambiguous()
-    valid = (neurons >= 0) & (neurons < ambiguous.shape[1])
-    safe = torch.where(valid, neurons, 0)
-    good = valid & ambiguous[torch.arange(len(domains)), safe]
-    return torch.where(good, safe, ambiguous.int().argmax(dim=1))
+    """The chosen ReLUs [domains, levels], replaced by the first ambiguous one wherever a rule chose one that cannot be
+    split (again).
+    """
+    ambiguous, chosen = domains.bounds.ambiguous(), []
+    for wanted in neurons.reshape(len(domains), -1).unbind(dim=1):
+        valid = (wanted >= 0) & (wanted < ambiguous.shape[1])
+        safe = torch.where(valid, wanted, 0)
+        good = valid & ambiguous.gather(1, safe[:, None])[:, 0]
+        chosen.append(torch.where(good, safe, ambiguous.int().argmax(dim=1)))
+        ambiguous = ambiguous.scatter(1, chosen[-1][:, None], value=False)
+    return torch.stack(chosen, dim=1)
+
+
+def _least(values: Tensor) -> float:
+    return float(values.min()) if len(values) else float("inf")
 
 
 def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) -> SearchState:
     """Evaluate points by every clause of their box; unsafe ones are replayed (best first) before they count."""
-    outputs = walk.evaluate(run.problem.network, points)
-    present = set(boxes.tolist())
+    outputs = walk.evaluate(run.problem.network.on(points.device), points).cpu()
+    present = set(boxes.unique().tolist())
     margins = torch.full((len(points),), torch.inf, dtype=torch.float64)
     for clause in run.problem.clauses:
         if clause.box in present:
@@ -211,7 +272,7 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     for k in margins.argsort()[:REPLAYS].tolist():
         if float(margins[k]) > 0:
             break
-        found = replay(run.problem, points[k].numpy(), int(boxes[k]))
+        found = replay(run.problem, points[k].cpu().numpy(), int(boxes[k]))
         if found is not None:
             return replace(state, counterexample=found)
     return state

@@ -1,6 +1,7 @@
 """The answer: a verdict that explains itself, and the figures that go with it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from bough.verdict.counterexample import Counterexample
@@ -38,6 +39,8 @@ class Result:
     depth: int
     open_domains: int
     seconds: float
+    attack_seconds: float = 0.0
+    notes: Mapping[str, float] = field(default_factory=dict)  # what the bounder has to say of its own work
 
     def __str__(self) -> str:
         return f"{self.verdict.value}: {self.reason}"

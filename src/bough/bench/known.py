@@ -1,0 +1,40 @@
+"""Verdicts that others are on record with: a CSV enters, what a verdict is held against leaves."""
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from bough.errors import BadInput
+from bough.problem.files import read_bytes
+
+KNOWN_LIMIT = 1 << 26
+COLUMNS = ("benchmark", "network", "property", "verdict")
+WORDS = {"unsat": "verified", "sat": "falsified"}  # the competition's; any other word means not known
+
+Known = Mapping[tuple[str, str, str], str]
+
+
+def read_known(path: Path) -> Known:
+    """Verdicts by benchmark, network and property (file names without endings), in bough's words."""
+    try:
+        text = read_bytes(path, KNOWN_LIMIT, BadInput).decode("utf-8-sig")
+        rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        if not set(COLUMNS) <= set(rows.fieldnames or ()):
+            raise BadInput(f"{path}: the first line must name the columns {', '.join(COLUMNS)}")
+        return {
+            (r["benchmark"], r["network"], r["property"]): WORDS[r["verdict"]] for r in rows if r["verdict"] in WORDS
+        }
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path} is no CSV ({error}); give one with the columns {', '.join(COLUMNS)}") from None
+
+
+def known_verdict(known: Known, network: Path, asked: Path) -> str | None:
+    """What is known of an instance; its benchmark is the nearest folder above the network that has a row for it."""
+    keys = ((folder.name, stem(network), stem(asked)) for folder in network.resolve().parents)
+    return next((known[key] for key in keys if key in known), None)
+
+
+def stem(path: str | Path) -> str:
+    """A file's name without `.onnx`, `.vnnlib` and `.gz`; other dots, as in `eps0.03`, stay."""
+    return Path(path).name.removesuffix(".gz").removesuffix(".onnx").removesuffix(".vnnlib")

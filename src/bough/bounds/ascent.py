@@ -1,0 +1,355 @@
+"""Projected ascent on the duals of a batch of domains: a reduced network and a question enter, good duals leave.
+
+At one ambiguous ReLU of a domain with root bounds [l, u], `nu` is the coefficient on its output and `p` its one dual
+variable. While the ReLU is not split, p is the slope alpha in [0, 1] of its lower line, used where nu >= 0 (where
+nu < 0 the chord is used); once it is split, p is the multiplier beta >= 0 of its sign. Any such p gives a valid bound,
+so ascent may stop at any step, and runs in the fastest arithmetic there is: nothing here proves anything.
+
+One step is a pass back, which gives the bound and the corner of the box that minimises, and a pass forward of that
+corner through the same linearised network, which gives z at every ReLU. The gradient needs no autograd:
+
+    d bound / d alpha = max(nu, 0) z,    d bound / d beta = -z where passing, z where blocked
+
+Rows of a clause (every one must hold in an unsafe point) enter with weights on the simplex, as logits. Further linear
+constraints enter the same way with weights of their own (`Question.cone`), one multiplier a row: cuts will.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from bough.bounds import kernels
+from bough.bounds.kernels import Moments
+from bough.bounds.reduced import Reduced
+from bough.budget import Deadline
+
+SMALLEST, LARGEST = 64, 1 << 14  # batch sizes for which a GPU's step is captured: powers of two between these
+SLACK = {"cpu": 1e-5, "cuda": 1e-3}  # of the input's part of a value: how far rounding in the loop may be off
+
+
+@dataclass(frozen=True, eq=False)
+class Duals:
+    """The dual variables of a batch: p of every ambiguous ReLU [domains, n], and logits of the rows' weights."""
+
+    p: Tensor
+    logits: Tensor  # [domains, rows]; -inf where a clause has fewer rows
+
+    def __getitem__(self, rows: Tensor) -> "Duals":
+        return Duals(self.p[rows], self.logits[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is bounded from below: `seed . z + weights . (rows @ y - offsets)` under the signs of split ReLUs.
+
+    The weights are on the simplex; or, in a cone, any that are not negative, and then each row is a constraint
+    `rows @ y <= offsets` that the points of interest satisfy.
+    """
+
+    rows: Tensor  # [domains, rows, outputs]
+    offsets: Tensor  # [domains, rows]
+    signs: Tensor  # int8 [domains, n]: +1 passing, -1 blocked, 0 not split
+    seed: Tensor | None = None  # [domains, n], on the inputs z of the ReLUs
+    cone: bool = False
+
+    def __getitem__(self, rows: Tensor) -> "Question":
+        seed = None if self.seed is None else self.seed[rows]
+        return Question(self.rows[rows], self.offsets[rows], self.signs[rows], seed, self.cone)
+
+
+@dataclass(frozen=True, eq=False)
+class Ascended:
+    """The best duals met, and their value as computed in the loop: not proved."""
+
+    duals: Duals
+    value: Tensor  # [domains]
+
+
+@final
+class Climb:
+    """The buffers of one batch size, and the ascent's three moves on them: `seat`, `step`, `look`."""
+
+    def __init__(self, net: Reduced, size: int, rows: int, *, seeded: bool, cone: bool) -> None:
+        n, all_rows, inputs, like = len(net.neurons), net.inputs.shape[0], net.inputs.shape[1], net.inputs
+        self.net, self.size, self.cone = net, size, cone
+        self.rows, self.offsets = like.new_zeros(size, rows, all_rows - n), like.new_zeros(size, rows)
+        self.signs, self.fresh = (torch.zeros(size, n, dtype=torch.int8, device=like.device) for _ in range(2))
+        self.seed = like.new_zeros(size, n) if seeded else None
+        self.p, self.best_p, self.nu = (like.new_zeros(size, n) for _ in range(3))
+        self.logits, self.best_logits = (like.new_zeros(size, rows) for _ in range(2))
+        self.moments = Moments(*(like.new_zeros(size, n) for _ in range(2)))
+        self.row_moments = Moments(*(like.new_zeros(size, rows) for _ in range(2)))
+        self.lam, self.z = (like.new_zeros(size, all_rows) for _ in range(2))
+        self.x = like.new_zeros(size, n)
+        self.g, self.vertex = (like.new_zeros(size, inputs) for _ in range(2))
+        self.lost, self.reach, self.value, self.best, self.scale = (like.new_zeros(size) for _ in range(5))
+        self.now = like.new_zeros(3)  # the schedule's row of this step
+
+    def state(self) -> tuple[Tensor, ...]:
+        """Everything that a domain takes along when the batch shrinks."""
+        own = (self.rows, self.offsets, self.signs, self.p, self.best_p, self.logits, self.best_logits)
+        moments = (*vars(self.moments).values(), *vars(self.row_moments).values())
+        seed = () if self.seed is None else (self.seed,)
+        return (*own, *moments, self.best, self.scale, self.value, self.reach, *seed)
+
+    def weights(self) -> Tensor:
+        """Of the rows, [domains, rows]."""
+        return self.logits if self.cone else self.logits.softmax(dim=1)
+
+    def seat(self) -> None:
+        """Start at p; a fresh split's multiplier starts where the bound is the parent's, its p still being the
+        parent's slope: beta = nu (1 - alpha) if passing, nu alpha if blocked, where nu is positive.
+        """
+        self._back(seating=True)
+        torch.mean(self.nu.abs(), dim=1, out=self.scale) if self.nu.shape[1] else self.scale.fill_(1.0)
+        self.best.copy_(self.value)
+        self.best_p.copy_(self.p)
+        self.best_logits.copy_(self.logits)
+        for moments in (self.moments, self.row_moments):
+            moments.first.zero_()
+            moments.second.zero_()
+
+    def step(self) -> None:
+        """One step of ascent from p, whose pass back is done; then the pass back of the new p."""
+        self._forward()
+        n = self.p.shape[1]
+        kernels.climb(self.p, self.moments, self.nu, self.z[:, :n], self.signs, self.scale, self.now)
+        self._tilt(self.z[:, n:])
+        self._back(seating=False)
+        kernels.keep(self.value, self.best, ((self.p, self.best_p), (self.logits, self.best_logits)))
+
+    def look(self) -> None:
+        """The pass back and forward at the best duals."""
+        self.p.copy_(self.best_p)
+        self.logits.copy_(self.best_logits)
+        self._back(seating=False)
+        self._forward()
+
+    def _tilt(self, outputs: Tensor) -> None:
+        """The step of the rows' weights."""
+        if self.logits.shape[1] == 1 and not self.cone:
+            return
+        weights = self.weights()
+        rows = (self.rows @ outputs[:, :, None])[..., 0] - self.offsets
+        if self.cone:
+            unit = self.scale[:, None]
+            self.logits += self.now[0] * unit * kernels.direction(rows * unit, self.row_moments, self.now)
+            self.logits.clamp_(min=0)
+        else:
+            gradient = weights * (rows - (weights * rows).sum(dim=1, keepdim=True))
+            self.logits += self.now[0] * kernels.direction(gradient, self.row_moments, self.now)
+
+    def _back(self, *, seating: bool) -> None:
+        """The functional goes back from the outputs to the input: the bound, and the corner that attains it."""
+        net, n = self.net, self.p.shape[1]
+        weights = self.weights()
+        self.lam[:, n:] = (weights[:, None] @ self.rows)[:, 0]
+        torch.sum(weights * -self.offsets, dim=1, out=self.lost)
+        for part in reversed(net.layers):
+            if part.start == part.stop:
+                continue
+            nu, p, sign = self.nu[:, part], self.p[:, part], self.signs[:, part]
+            torch.mm(self.lam[:, part.stop :], net.between[part.stop :, part], out=nu)
+            if seating:
+                fresh, gain = self.fresh[:, part], nu.clamp(min=0)
+                start = torch.where(fresh > 0, gain * (1 - p), gain * p)
+                p.copy_(torch.where(fresh != 0, start, p))
+            kernels.relax(nu, p, sign, net.slope[part], net.intercept[part], self.lam[:, part], self.lost)
+            if self.seed is not None:
+                self.lam[:, part] += self.seed[:, part]
+        torch.mm(self.lam, net.inputs, out=self.g)
+        kernels.corner(self.g, self.vertex, self.reach)
+        torch.mv(self.lam, net.centre, out=self.value)
+        self.value.add_(self.lost).sub_(self.reach)
+
+    def _forward(self) -> None:
+        """The corner goes forward through the linearised network: z at every ReLU, and the outputs."""
+        net = self.net
+        torch.addmm(net.centre, self.vertex, net.inputs_t, out=self.z)
+        for part in net.layers:
+            if part.start == part.stop:
+                continue
+            at, x = self.z[:, part], self.x[:, part]
+            kernels.follow(
+                at, self.nu[:, part], self.p[:, part], self.signs[:, part], net.slope[part], net.intercept[part], x
+            )
+            self.z[:, part.stop :].addmm_(x, net.between_t[part, part.stop :])
+
+
+@contextmanager
+def _fast_products() -> Iterator[None]:
+    """Matrix products in TF32 on GPUs that have it: ascent proves nothing, so it need not be exact."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@final
+class Climber:
+    """Ascent on one reduced network: keeps buffers, and on a GPU the captured step, for every batch size met."""
+
+    def __init__(self, net: Reduced) -> None:
+        self.net = net
+        self._captured: dict[tuple[int, int, bool, bool], _Captured] = {}
+        self.capture_seconds = 0.0
+
+    def forget(self) -> None:
+        """Give back the memory of captured steps."""
+        self._captured.clear()
+        torch.cuda.empty_cache()
+
+    def at(self, size: int, asked: Question) -> "_Captured":
+        """Moves for at least `size` domains; on the CPU exactly as many."""
+        kind = asked.offsets.shape[1], asked.seed is not None, asked.cone
+        if not self.net.inputs.is_cuda:
+            climb = Climb(self.net, size, kind[0], seeded=kind[1], cone=kind[2])
+            return _Captured(climb, None)
+        room = max(SMALLEST, 1 << (size - 1).bit_length())
+        key = (room, *kind)
+        if key not in self._captured:
+            clock = Deadline.never()
+            self._captured[key] = _capture(Climb(self.net, room, kind[0], seeded=kind[1], cone=kind[2]))
+            self.capture_seconds += clock.elapsed()
+        return self._captured[key]
+
+
+@dataclass(frozen=True, eq=False)
+class _Captured:
+    climb: Climb
+    graphs: dict[str, "torch.cuda.CUDAGraph"] | None
+
+    def move(self, name: str) -> None:
+        """Run `seat`, `step` or `look`."""
+        if self.graphs is None:
+            getattr(self.climb, name)()
+        else:
+            self.graphs[name].replay()
+
+
+def _capture(climb: Climb) -> _Captured:
+    """Record each move once; replaying it then costs one launch. Where capture fails, the moves run as they are."""
+    graphs: dict[str, torch.cuda.CUDAGraph] = {}
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for name in ("seat", "step", "look"):
+            getattr(climb, name)()
+    torch.cuda.current_stream().wait_stream(stream)
+    try:
+        for name in ("seat", "step", "look"):
+            graphs[name] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graphs[name]):
+                getattr(climb, name)()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return _Captured(climb, None)
+    return _Captured(climb, graphs)
+
+
+@final
+@dataclass(frozen=True)
+class Ascent:
+    """Adam on all dual variables at once, keeping the best state of every domain."""
+
+    steps: int = 20
+    rate: float = 0.25
+    decay: float = 0.95  # of the rate, per step
+    pauses: tuple[int, ...] = (5, 10)  # after so many steps, domains that are done leave the batch
+    deadline: Deadline = field(default_factory=Deadline.never, compare=False)
+
+    def run(
+        self,
+        climber: Climber,
+        asked: Question,
+        start: Duals,
+        fresh: Tensor | None = None,
+        cutoff: float = float("inf"),
+    ) -> Ascended:
+        """Maximise the bound. `fresh` int8 [domains, n] marks splits (by sign) whose p still is the parent's slope.
+
+        Domains whose value passes `cutoff` by more than rounding leave at the next pause.
+        """
+        with _fast_products():
+            return self._run(climber, asked, start, fresh, cutoff)
+
+    def _run(
+        self, climber: Climber, asked: Question, start: Duals, fresh: Tensor | None, cutoff: float
+    ) -> Ascended:
+        count = len(asked.offsets)
+        moves = climber.at(count, asked)
+        self._load(moves.climb, asked, start, fresh)
+        moves.move("seat")
+        found = Ascended(Duals(torch.empty_like(start.p), torch.empty_like(start.logits)), asked.offsets.new_empty(count))
+        here = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
+        table = kernels.schedule(self.steps, self.rate, self.decay).to(start.p.device)
+        slack = SLACK[start.p.device.type]
+        for k in range(self.steps):
+            if k in self.pauses:
+                self.deadline.check()
+                climb = moves.climb
+                done = climb.best[: len(here)] > cutoff + slack * climb.reach[: len(here)]
+                rows = (~done).nonzero()[:, 0]
+                if len(rows) <= 0.75 * climb.size:
+                    _store(found, climb, here)
+                    if not len(rows):
+                        return found
+                    moves, here = _shrunk(climber, asked, climb, rows), here[rows]
+            moves.climb.now.copy_(table[k])
+            moves.move("step")
+        _store(found, moves.climb, here)
+        return found
+
+    @staticmethod
+    def _load(climb: Climb, asked: Question, start: Duals, fresh: Tensor | None) -> None:
+        count = len(asked.offsets)
+        pairs = [(climb.rows, asked.rows), (climb.offsets, asked.offsets), (climb.signs, asked.signs)]
+        pairs += [(climb.p, start.p), (climb.logits, start.logits)]
+        if climb.seed is not None and asked.seed is not None:
+            pairs.append((climb.seed, asked.seed))
+        for buffer, value in pairs:
+            buffer[:count] = value
+        climb.fresh.zero_()
+        if fresh is not None:
+            climb.fresh[:count] = fresh
+
+
+def _store(found: Ascended, climb: Climb, here: Tensor) -> None:
+    """The best of the domains in the batch so far."""
+    count = len(here)
+    found.duals.p[here] = climb.best_p[:count]
+    found.duals.logits[here] = climb.best_logits[:count]
+    found.value[here] = climb.best[:count]
+
+
+def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> _Captured:
+    """A smaller batch with these rows of the old one, and what its last pass back left for the next step."""
+    moves = climber.at(len(rows), asked)
+    smaller = moves.climb
+    kept = (*climb.state(), climb.nu, climb.vertex)
+    for new, old in zip((*smaller.state(), smaller.nu, smaller.vertex), kept, strict=True):
+        new[: len(rows)] = old[rows]
+    return moves
+
+
+def evaluate(climber: Climber, asked: Question, duals: Duals) -> Climb:
+    """The pass back and forward at given duals: `value`, `nu`, `z` and `vertex` of the first rows are theirs."""
+    moves = climber.at(len(asked.offsets), asked)
+    Ascent._load(moves.climb, asked, duals, None)
+    moves.climb.best_p.copy_(moves.climb.p)
+    moves.climb.best_logits.copy_(moves.climb.logits)
+    with _fast_products():
+        moves.move("look")
+    return moves.climb
+
+
+def row_weights(logits: Tensor, *, cone: bool = False) -> Tensor:
+    """The weights that logits stand for, in float64."""
+    return logits.double() if cone else logits.double().softmax(dim=1)
+

@@ -1,0 +1,55 @@
+"""Filtered smart branching (De Palma et al. 2021): hand-made scores propose, cheap bounds of the children decide.
+
+FSB takes from every layer the best ReLU by BaBSR's score and the best by its intercept score; kFSB takes the k best of
+each over all layers. Both children of every candidate are then bounded once through the search's look-ahead.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from bough.branching.babsr import Memory, Scores, local_bias, scores
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.domain.batch import DomainBatch
+from bough.problem.problem import Problem
+
+
+@final
+@dataclass(frozen=True)
+class Filtered(AbstractBrancher):
+    """FSB, or with `best` given, kFSB with that many candidates by each score."""
+
+    best: int | None = None
+
+    def prepare(self, problem: Problem) -> Memory:
+        """The biases, which do not change."""
+        return Memory(problem.network, local_bias(problem.network), 0)
+
+    def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """The candidates whose worse child has the highest bound."""
+        memory = memory.on(domains.lower.device)
+        found = scores(memory.network, memory.bias, domains, worse_side=True)
+        ambiguous = domains.bounds.ambiguous()
+        candidates = self._candidates(found, ambiguous, list(memory.network.slices.values()), look.levels)
+        value = look.estimate(domains, candidates).min(dim=2).values
+        # A layer without ambiguous ReLUs still names one; and what two scores propose may be one ReLU.
+        value = torch.where(ambiguous.gather(1, candidates) & ~_repeated(candidates), value, -torch.inf)
+        order = value.topk(min(look.levels, candidates.shape[1]), dim=1).indices
+        return Decision(candidates.gather(1, order), memory)
+
+    def _candidates(self, found: Scores, ambiguous: Tensor, parts: list[slice], levels: int) -> Tensor:
+        by_score = torch.where(ambiguous, found.score, -torch.inf)
+        by_intercept = torch.where(ambiguous, -found.intercept, -torch.inf)
+        if self.best is None:
+            each = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_score, by_intercept) for p in parts]
+            return torch.cat(each, dim=1)
+        count = min(max(self.best, levels), ambiguous.shape[1])
+        return torch.cat([s.topk(count, dim=1).indices for s in (by_score, by_intercept)], dim=1)
+
+
+def _repeated(candidates: Tensor) -> Tensor:
+    """Which candidates stand in an earlier column of their row, too."""
+    same = candidates[:, :, None] == candidates[:, None, :]
+    return same.tril(diagonal=-1).any(dim=2)
