@@ -53,12 +53,19 @@ class Question:
     rows: Tensor  # [domains, rows, outputs]
     offsets: Tensor  # [domains, rows]
     signs: Tensor  # int8 [domains, n]: +1 passing, -1 blocked, 0 not split
+    lines: tuple[Tensor, Tensor] | None = None  # slope and intercept of the chords [domains, n]; None: the root's
     seed: Tensor | None = None  # [domains, n], on the inputs z of the ReLUs
     cone: bool = False
 
     def __getitem__(self, rows: Tensor) -> "Question":
+        lines = None if self.lines is None else (self.lines[0][rows], self.lines[1][rows])
         seed = None if self.seed is None else self.seed[rows]
-        return Question(self.rows[rows], self.offsets[rows], self.signs[rows], seed, self.cone)
+        return Question(self.rows[rows], self.offsets[rows], self.signs[rows], lines, seed, self.cone)
+
+    @property
+    def kind(self) -> tuple[int, bool, bool, bool]:
+        """What the buffers of an ascent depend on."""
+        return self.offsets.shape[1], self.lines is not None, self.seed is not None, self.cone
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +80,13 @@ class Ascended:
 class Climb:
     """The buffers of one batch size, and the ascent's three moves on them: `seat`, `step`, `look`."""
 
-    def __init__(self, net: Reduced, size: int, rows: int, *, seeded: bool, cone: bool) -> None:
+    def __init__(self, net: Reduced, size: int, kind: tuple[int, bool, bool, bool]) -> None:
+        rows, own_lines, seeded, cone = kind
         n, all_rows, inputs, like = len(net.neurons), net.inputs.shape[0], net.inputs.shape[1], net.inputs
         self.net, self.size, self.cone = net, size, cone
         self.rows, self.offsets = like.new_zeros(size, rows, all_rows - n), like.new_zeros(size, rows)
         self.signs, self.fresh = (torch.zeros(size, n, dtype=torch.int8, device=like.device) for _ in range(2))
+        self.lines = tuple(like.new_zeros(size, n) for _ in range(2)) if own_lines else (net.slope, net.intercept)
         self.seed = like.new_zeros(size, n) if seeded else None
         self.p, self.best_p, self.nu = (like.new_zeros(size, n) for _ in range(3))
         self.logits, self.best_logits = (like.new_zeros(size, rows) for _ in range(2))
@@ -94,7 +103,8 @@ class Climb:
         own = (self.rows, self.offsets, self.signs, self.p, self.best_p, self.logits, self.best_logits)
         moments = (*vars(self.moments).values(), *vars(self.row_moments).values())
         seed = () if self.seed is None else (self.seed,)
-        return (*own, *moments, self.best, self.scale, self.value, self.reach, *seed)
+        lines = () if self.lines[0].ndim == 1 else self.lines
+        return (*own, *moments, self.best, self.scale, self.value, self.reach, *seed, *lines)
 
     def weights(self) -> Tensor:
         """Of the rows, [domains, rows]."""
@@ -158,7 +168,8 @@ class Climb:
                 fresh, gain = self.fresh[:, part], nu.clamp(min=0)
                 start = torch.where(fresh > 0, gain * (1 - p), gain * p)
                 p.copy_(torch.where(fresh != 0, start, p))
-            kernels.relax(nu, p, sign, net.slope[part], net.intercept[part], self.lam[:, part], self.lost)
+            slope, intercept = (line[..., part] for line in self.lines)
+            kernels.relax(nu, p, sign, slope, intercept, self.lam[:, part], self.lost)
             if self.seed is not None:
                 self.lam[:, part] += self.seed[:, part]
         torch.mm(self.lam, net.inputs, out=self.g)
@@ -173,10 +184,8 @@ class Climb:
         for part in net.layers:
             if part.start == part.stop:
                 continue
-            at, x = self.z[:, part], self.x[:, part]
-            kernels.follow(
-                at, self.nu[:, part], self.p[:, part], self.signs[:, part], net.slope[part], net.intercept[part], x
-            )
+            at, x, (slope, intercept) = self.z[:, part], self.x[:, part], (line[..., part] for line in self.lines)
+            kernels.follow(at, self.nu[:, part], self.p[:, part], self.signs[:, part], slope, intercept, x)
             self.z[:, part.stop :].addmm_(x, net.between_t[part, part.stop :])
 
 
@@ -197,7 +206,7 @@ class Climber:
 
     def __init__(self, net: Reduced) -> None:
         self.net = net
-        self._captured: dict[tuple[int, int, bool, bool], _Captured] = {}
+        self._captured: dict[tuple[int, int, bool, bool, bool], _Captured] = {}
         self.capture_seconds = 0.0
 
     def forget(self) -> None:
@@ -207,15 +216,13 @@ class Climber:
 
     def at(self, size: int, asked: Question) -> "_Captured":
         """Moves for at least `size` domains; on the CPU exactly as many."""
-        kind = asked.offsets.shape[1], asked.seed is not None, asked.cone
         if not self.net.inputs.is_cuda:
-            climb = Climb(self.net, size, kind[0], seeded=kind[1], cone=kind[2])
-            return _Captured(climb, None)
+            return _Captured(Climb(self.net, size, asked.kind), None)
         room = max(SMALLEST, 1 << (size - 1).bit_length())
-        key = (room, *kind)
+        key = (room, *asked.kind)
         if key not in self._captured:
             clock = Deadline.never()
-            self._captured[key] = _capture(Climb(self.net, room, kind[0], seeded=kind[1], cone=kind[2]))
+            self._captured[key] = _capture(Climb(self.net, room, asked.kind))
             self.capture_seconds += clock.elapsed()
         return self._captured[key]
 
@@ -313,6 +320,7 @@ class Ascent:
         pairs += [(climb.p, start.p), (climb.logits, start.logits)]
         if climb.seed is not None and asked.seed is not None:
             pairs.append((climb.seed, asked.seed))
+        pairs += [] if asked.lines is None else zip(climb.lines, asked.lines, strict=True)
         for buffer, value in pairs:
             buffer[:count] = value
         climb.fresh.zero_()

@@ -5,6 +5,7 @@ are stored, and `linear.bound_clause` evaluates them on the network itself, in f
 subtracted, over ReLU bounds that were proved the same way: a domain is closed by that number only.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -14,8 +15,9 @@ from torch import Tensor
 from bough.bounds.ascent import Ascent, Climber, Duals, Question, evaluate, row_weights
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
-from bough.bounds.linear import PassRelu, Region, bound_rows
+from bough.bounds.linear import Region, bound_rows
 from bough.bounds.lp import PlanetLP
+from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline
@@ -24,24 +26,9 @@ from bough.problem.problem import Problem
 from bough.problem.property import Box
 
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
+ABOVE_ZERO = 5e-324  # the least positive number
 MOST_HALF = 65504.0  # the largest float16
 PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
-
-
-def by_duals(net: Reduced, p: Tensor, signs: Tensor) -> PassRelu:
-    """Pass the network's own ReLUs as the duals p [domains, rows, n] say: what proves a bound that ascent found."""
-    places = {int(net.neurons[part][0]): part for part in net.layers if part.stop > part.start}
-
-    def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        lam = nu * (lower >= 0)
-        mine = next((layer for first, layer in places.items() if part.start <= first < part.stop), slice(0, 0))
-        columns = net.neurons[mine] - part.start
-        n, q, sign = nu[..., columns], p[..., mine], signs[..., mine]
-        bent = n * torch.where(n >= 0, q, chord(lower[..., columns], upper[..., columns]))
-        lam[..., columns] = torch.where(sign == 0, bent, torch.where(sign > 0, n - q, q))
-        return lam, columns
-
-    return pass_relu
 
 
 @final
@@ -98,9 +85,21 @@ class DualBounding(AbstractBounding):
         self._places: dict[int, _Place] = {}
         self._slots = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._unit = 1.0  # of stored multipliers: a typical coefficient
+        empty = self._rows.new_zeros(0, self._network.neurons)
+        self._root_bounds, self._own_lines = Bounds(empty, empty), False  # by clause; whether these differ
+        self._notes: dict[str, float] = {}
+
+    def notes(self) -> Mapping[str, float]:
+        """Time spent on root bounds and on capturing steps, and how many ReLUs the root left ambiguous."""
+        captured = sum(place.climber.capture_seconds for place in self._places.values())
+        return {**self._notes, "capture_seconds": captured}
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
-        """One domain per clause, ascended for longer, since every other domain starts from there."""
+        """One domain per clause, ascended for longer, since every other domain starts from there.
+
+        Clauses that this leaves open get ReLU bounds of their own, and a second ascent over these.
+        """
+        clock = Deadline.never()
         for box in self._boxes.unique().tolist():
             asked = self._problem.property.boxes[box]
             asked = Box(asked.lower.to(self._device), asked.upper.to(self._device))
@@ -109,12 +108,47 @@ class DualBounding(AbstractBounding):
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
         sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
         self._unit = max([s for s in sizes if s > 0], default=1.0)
+        regions = [self._places[clause.box].root for clause in self._problem.clauses]
+        self._root_bounds = Bounds(*(torch.cat([getattr(r.bounds, s) for r in regions]) for s in ("lower", "upper")))
+        bounded = self._bound(self._roots(), self._config.at_root, cutoff, deadline)
+        self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
+        left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0].tolist()
+        if left:
+            bounded = self._again(bounded, left, cutoff, deadline)
+        self._notes["root_seconds"] = clock.elapsed()
+        return bounded
+
+    def _roots(self) -> DomainBatch:
         parts = []
-        for k, clause in enumerate(self._problem.clauses):
-            bounds = self._places[clause.box].root.bounds
-            start = (bounds.upper > -bounds.lower).float()[:, self._slots], self._logits[k : k + 1]
-            parts.append(DomainBatch.root(k, bounds, self._rows[k, 0], start))
-        return self._bound(DomainBatch.concatenate(parts), self._config.at_root, cutoff, deadline)
+        for k in range(len(self._problem.clauses)):
+            bounds = self._root_bounds[slice(k, k + 1)]
+            start = bounds.ambiguous() & (bounds.upper > -bounds.lower)
+            parts.append(DomainBatch.root(k, bounds, self._rows[k, 0], (start.float()[:, self._slots], self._logits[k : k + 1])))
+        return DomainBatch.concatenate(parts)
+
+    def _again(self, bounded: Bounded, left: list[int], cutoff: float, deadline: Deadline) -> Bounded:
+        """Bound the clauses `left` again over bounds that hold at their unsafe points."""
+        lower, upper, policy = self._root_bounds.lower.clone(), self._root_bounds.upper.clone(), self._config.intermediate
+        for k in left:
+            clause = self._problem.clauses[k].on(self._device)
+            tight = policy.for_clause(self._network, self._places[clause.box].root, clause, deadline)
+            lower[k], upper[k] = tight.lower[0], tight.upper[0]
+        if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
+            return bounded
+        self._root_bounds, self._own_lines = Bounds(lower, upper), len(self._problem.clauses) > 1
+        if not self._own_lines:  # one clause: its lines are the box's
+            place = next(iter(self._places.values()))
+            low, high = lower[0, place.net.neurons].float(), upper[0, place.net.neurons].float()
+            self._places = {self._problem.clauses[0].box: replace(place, climber=Climber(replace(place.net, lower=low, upper=high)))}
+        domains = bounded.domains
+        p = torch.where(self._root_bounds.ambiguous()[:, self._slots], domains.start[0], 0.0)
+        domains = replace(domains, bounds=self._root_bounds, start=(p, domains.start[1]))
+        rows = torch.tensor(left, device=self._device)
+        better = self._bound(domains[rows], self._config.at_root, cutoff, deadline)
+        columns = [column.index_copy(0, rows, new) for column, new in zip(domains.columns(), better.domains.columns(), strict=True)]
+        joined = replace(DomainBatch.from_columns(columns), last_split=domains.last_split)
+        self._notes["root_ambiguous"] = float(joined.bounds.ambiguous()[rows].sum(dim=1).max())
+        return Bounded(joined, torch.cat([bounded.points, better.points]), torch.cat([bounded.owners(), rows[better.owners()]]))
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Ascend from the parents' duals and prove what was found."""
@@ -151,11 +185,15 @@ class DualBounding(AbstractBounding):
         return [(self._places[b], (boxes == b).nonzero()[:, 0]) for b in boxes.unique().tolist()]
 
     def _question(self, place: _Place, domains: DomainBatch) -> tuple[Question, Duals]:
-        asked = Question(
-            self._rows[domains.clause].float(),
-            self._offsets[domains.clause].float(),
-            domains.signs[:, place.net.neurons],
-        )
+        low, high = (side[:, place.net.neurons] for side in (domains.bounds.lower, domains.bounds.upper))
+        lines = None
+        if self._own_lines:
+            slope = chord(low, high)
+            lines = slope.float(), (-low.clamp(max=0) * slope).float()
+        # A ReLU may be decided without having been split, by the bounds of its clause: its sign is known all the same.
+        signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
+        rows, offsets = self._rows[domains.clause].float(), self._offsets[domains.clause].float()
+        asked = Question(rows, offsets, signs, lines)
         return asked, Duals(domains.start[0][:, self._own(place)], domains.start[1])
 
     def _own(self, place: _Place) -> Tensor | slice:
@@ -171,6 +209,9 @@ class DualBounding(AbstractBounding):
         fresh = _fresh(place.net, domains)
         found = replace(ascent, deadline=deadline).run(place.climber, asked, start, fresh, cutoff).duals
         lower = torch.fmax(domains.lower, self._prove(place, domains, asked, found))
+        if self._config.intermediate.conditional:
+            # Over bounds that hold at unsafe points only, a positive bound says that there is none, and no more.
+            lower = torch.where(lower > 0, ABOVE_ZERO, lower)
         lower = torch.where(domains.bounds.empty(), torch.inf, lower)
         p = torch.zeros_like(domains.start[0])
         p[:, self._own(place)] = found.p
@@ -266,12 +307,7 @@ class DualBounding(AbstractBounding):
 
     def _bounds(self, clause: Tensor, few: Tensor) -> Bounds:
         """The root's bounds, cut at 0 where a ReLU was split."""
-        roots = [place.root.bounds for place in self._places.values()]
-        number = torch.zeros_like(clause)
-        for k, box in enumerate(self._places):
-            number[self._boxes[clause] == box] = k
-        lower = torch.cat([b.lower for b in roots])[number]
-        upper = torch.cat([b.upper for b in roots])[number]
+        lower, upper = self._root_bounds.lower[clause], self._root_bounds.upper[clause]
         low, high = lower[:, self._slots], upper[:, self._slots]
         lower[:, self._slots] = torch.where(few > 0, low.clamp(min=0), low)
         upper[:, self._slots] = torch.where(few < 0, high.clamp(max=0), high)

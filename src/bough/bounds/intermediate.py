@@ -20,7 +20,7 @@ from bough.errors import NetworkError
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu
-from bough.problem.property import Box
+from bough.problem.property import Box, Clause
 
 REBUILD_THRESHOLD = 1e-4  # facts 2.3: linear bounds are rebuilt when intervals improved some ReLU by more than this
 
@@ -36,6 +36,16 @@ class AbstractIntermediate(ABC):
     @abstractmethod
     def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
         """Bounds of every ReLU over the whole box, as a region of one domain."""
+
+    @property
+    def conditional(self) -> bool:
+        """Whether `for_clause` may leave out safe points."""
+        return False
+
+    def for_clause(self, network: Network, where: Region, clause: Clause, deadline: Deadline) -> Bounds:
+        """Bounds that need to hold at the clause's unsafe points only; unless a policy knows better, the region's."""
+        del network, clause, deadline
+        return where.bounds
 
     @abstractmethod
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
@@ -59,7 +69,7 @@ class PaperBounds(AbstractIntermediate):
         where = replace(where, bounds=Bounds(-unknown, unknown))
         linear = _sweep(network, where, None, ParallelSlopes(), deadline, only_ambiguous=False)
         where = replace(where, bounds=self._with_intervals(network, replace(where, bounds=linear), deadline))
-        return _settled(network, where)
+        return settled(network, where)
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """Facts 2.4: linear bounds of the later layers, then intervals, and once more where that helped."""
@@ -94,7 +104,7 @@ class TightBounds(AbstractIntermediate):
         where = _start(network, box)
         for slopes in (AdaptiveSlopes(), ParallelSlopes()):
             tight = _sweep(network, where, None, slopes, deadline, only_ambiguous=True)
-            where = _settled(network, replace(where, bounds=tight))
+            where = settled(network, replace(where, bounds=tight))
         return where
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
@@ -110,7 +120,7 @@ def _start(network: Network, box: Box) -> Region:
     return Region(lower, upper, enclosure.relu_inputs(network), *_errors(enclosure))
 
 
-def _settled(network: Network, where: Region) -> Region:
+def settled(network: Network, where: Region) -> Region:
     """The same region after one more interval pass, which also gives the smallest magnitudes for the error bounds."""
     enclosure = enclose(network, where.lower, where.upper, where.bounds)
     for node, size in zip(network.nodes, enclosure.magnitude, strict=True):

@@ -7,7 +7,7 @@ multiplied through an operator: at most `rounding * |multiplier| . magnitude` pe
 interval pass. That error is subtracted: every bound returned here holds in real arithmetic.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -97,8 +97,17 @@ class _Sums:
     magnitude: Tensor
 
 
-def bound_functionals(network: Network, where: Region, start: int, f: Tensor, pass_relu: PassRelu) -> Proved:
+def bound_functionals(
+    network: Network,
+    where: Region,
+    start: int,
+    f: Tensor,
+    pass_relu: PassRelu,
+    also: Mapping[int, Tensor] | None = None,
+) -> Proved:
     """Bound the functionals `f` [domains, rows, elements of node `start`] over each domain of the region.
+
+    `also` holds further terms of the same functionals, on earlier nodes (each node's own shape of last axis).
 
     The upper bound is as good as the lower one only under symmetric slopes; it is valid always.
     """
@@ -128,7 +137,8 @@ def bound_functionals(network: Network, where: Region, start: int, f: Tensor, pa
         return lam.reshape(here.shape)
 
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
-    g = walk.backward(network, start, seed, relu, visit).reshape(domains, rows, -1)
+    more = {i: t.reshape(domains * rows, *network.nodes[i].shape) for i, t in (also or {}).items()}
+    g = walk.backward(network, start, seed, relu, visit, more).reshape(domains, rows, -1)
     low, high = where.lower[..., None], where.upper[..., None]  # [domains, inputs, 1]
     positive, negative = g.clamp(min=0), g.clamp(max=0)
     sums.least += (positive @ low + negative @ high)[..., 0]
@@ -144,14 +154,20 @@ def bound_clause(network: Network, where: Region, clause: Clause, weights: Tenso
 
 
 def bound_rows(
-    network: Network, where: Region, coefficients: Tensor, offsets: Tensor, weights: Tensor, pass_relu: PassRelu
+    network: Network,
+    where: Region,
+    coefficients: Tensor,
+    offsets: Tensor,
+    weights: Tensor,
+    pass_relu: PassRelu,
+    also: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
     """As `bound_clause`, for rows that may differ from domain to domain: [domains, rows, outputs], [domains, rows].
 
     Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
     """
     last = len(network.nodes) - 1
-    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu).lower
+    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu, also).lower
     constant = (weights * offsets[..., None, :]).sum(-1)
     size = coefficients.abs() @ where.magnitude[last].reshape(-1) + offsets.abs()
     error = network.rounding * offsets.shape[-1] * ((weights.abs() * size[..., None, :]).sum(-1) + proved.abs())

@@ -48,7 +48,7 @@ class Reduced:
     @cached_property
     def intercept(self) -> Tensor:
         """Of the chord, [n]."""
-        return -self.lower * self.slope
+        return -self.lower.clamp(max=0) * self.slope
 
     @cached_property
     def inputs_t(self) -> Tensor:

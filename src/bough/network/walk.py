@@ -117,13 +117,20 @@ ReluRule = Callable[[int, Tensor], Tensor]  # (ReLU node, functional on its outp
 Visitor = Callable[[int, Tensor], None]
 
 
-def backward(network: Network, start: int, f: Tensor, relu: ReluRule, visit: Visitor) -> Tensor:
+def backward(
+    network: Network,
+    start: int,
+    f: Tensor,
+    relu: ReluRule,
+    visit: Visitor,
+    also: Mapping[int, Tensor] | None = None,
+) -> Tensor:
     """Carry the functionals `f` [batch, *shape of start] back to the input, [batch, *input shape].
 
-    `relu` says how a functional passes a ReLU; `visit` sees every node that a functional reaches, before it is passed
+    `also` adds functionals of earlier nodes to them; `relu` says how a functional passes a ReLU; `visit` sees every node that a functional reaches, before it is passed
     on, and is where constants and error bounds are gathered.
     """
-    pending: dict[int, Tensor] = {start: f}
+    pending: dict[int, Tensor] = {start: f, **(also or {})}
     for i in range(start, 0, -1):
         if i not in pending:
             continue

@@ -1,0 +1,174 @@
+"""Optimised root bounds: every ambiguous ReLU's own bounds by dual ascent, layer after layer, batched over neurons.
+
+The question "how low can z_j be" is the search's own question with the network cut off at layer k and a unit row, so
+the same ascent answers it, for both sides of every ReLU of a layer at once. What it finds is proved in float64 like
+every other bound before anything stands on it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from bough.bounds.ascent import Ascent, Climber, Duals, Question, row_weights
+from bough.bounds.intermediate import AbstractIntermediate, TightBounds, settled
+from bough.bounds.linear import Region, bound_functionals, bound_rows
+from bough.bounds.proof import by_duals
+from bough.bounds.reduced import Reduced, reduce
+from bough.bounds.relaxation import AbstractSlopes
+from bough.budget import Deadline
+from bough.domain.batch import Bounds
+from bough.network.graph import Network
+from bough.problem.property import Box, Clause
+
+CHUNK = 2048  # functionals in one ascent
+MOST_WORK = {"cpu": 5e11, "cuda": 1e14}  # operations spent at the root; beyond it, fewer steps or none
+FEWEST_STEPS = 5
+
+
+@final
+@dataclass(frozen=True)
+class OptimisedBounds(AbstractIntermediate):
+    """Another policy's bounds, tightened at the root; after splits they stay as they are."""
+
+    inner: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
+    ascent: Ascent = field(default_factory=lambda: Ascent(steps=8))
+    unsafe_only: bool = True  # also bound the last layer's ReLUs at unsafe points only, clause by clause
+    rounds: int = 2  # of that
+
+    @property
+    def slopes(self) -> AbstractSlopes:
+        """Those of the policy inside."""
+        return self.inner.slopes
+
+    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
+        """Interval, linear, then ascent, each only where the last left a ReLU ambiguous."""
+        where = self.inner.at_root(network, box, deadline)
+        net = reduce(network, where)
+        steps = _affordable(net, self.ascent.steps, where.lower.device.type)
+        if steps < FEWEST_STEPS:
+            return where
+        ascent = replace(self.ascent, steps=steps, deadline=deadline)
+        for k, part in enumerate(net.layers):
+            if k > 0 and part.stop > part.start:
+                where = replace(where, bounds=_tightened(network, where, net, k, ascent, deadline))
+        return settled(network, where)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether `for_clause` leaves out safe points."""
+        return self.unsafe_only
+
+    def for_clause(self, network: Network, where: Region, clause: Clause, deadline: Deadline) -> Bounds:
+        """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
+
+        Measured on the paper's networks, earlier layers gain nothing from it, and a third round hardly does.
+        """
+        for _ in range(self.rounds if self.unsafe_only else 0):
+            net = reduce(network, where)
+            last = [part for part in net.layers if part.stop > part.start][-1:]
+            if not last or _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
+                break
+            where = replace(where, bounds=_tightened_if_unsafe(network, where, net, last[0], clause, self.ascent, deadline))
+        return where.bounds
+
+    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+        """As the policy inside says."""
+        return self.inner.after_split(network, where, neurons, deadline)
+
+
+def _affordable(net: Reduced, steps: int, device: str) -> int:
+    """As many steps as the allowed operations pay for: two products each way per step."""
+    width = net.inputs.shape[1]
+    step = sum(2 * (p.stop - p.start) * 4 * p.stop * (width + p.start / 2) for p in net.layers if p.start)
+    return min(steps, int(MOST_WORK[device] / max(step, 1)))
+
+
+def _tightened(
+    network: Network, where: Region, net: Reduced, k: int, ascent: Ascent, deadline: Deadline
+) -> Bounds:
+    """The region's bounds with those of layer k ascended, standing on the bounds of the layers before."""
+    start = net.layers[k].start
+    low, high = where.bounds.lower[0, net.neurons], where.bounds.upper[0, net.neurons]
+    # Earlier ReLUs that were ambiguous when the network was reduced and are no more: known signs.
+    signs = torch.where(low >= 0, 1, torch.where(high <= 0, -1, 0)).to(torch.int8)[None, :start]
+    node, first = _home(network, net, net.layers[k])
+    lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
+    for elements in _chunks(net.layers[k], low, high):
+        deadline.check()
+        cut = _cut(net, k, elements, low, high).to(low.device, torch.float32)
+        eye = torch.eye(len(elements), device=low.device)
+        rows = torch.cat([eye, -eye])[:, None]
+        count = len(rows)
+        asked = Question(rows, rows.new_zeros(count, 1), signs.expand(count, -1))
+        p = torch.where(signs == 0, (cut.upper > -cut.lower).float(), 0.0).expand(count, -1)
+        found = ascent.run(Climber(cut), asked, Duals(p, rows.new_zeros(count, 1))).duals
+        f = low.new_zeros(count, network.nodes[node].size)
+        numbers = net.neurons[elements]
+        at = (numbers - first).repeat(2)[:, None]
+        f.scatter_(1, at, rows.sum(dim=2, dtype=torch.float64))
+        proved = bound_functionals(network, where, node, f[None], by_duals(cut, found.p[None].double(), signs[None])).lower
+        lower[0, numbers] = torch.fmax(lower[0, numbers], proved[0, : len(elements)])
+        upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[0, len(elements) :])
+    return Bounds(lower, upper)
+
+
+def _tightened_if_unsafe(
+    network: Network, where: Region, net: Reduced, part: slice, clause: Clause, ascent: Ascent, deadline: Deadline
+) -> Bounds:
+    """The region's bounds with those of one layer ascended under the constraints `clause.coefficients @ y <= offsets`.
+
+    Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row - offset) wherever the row holds.
+    """
+    node, first = _home(network, net, part)
+    lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
+    small, device = net.to(where.lower.device, torch.float32), where.lower.device
+    ascent = replace(ascent, deadline=deadline)
+    n, rows = len(net.neurons), len(clause.offsets)
+    climber = Climber(small)
+    for elements in torch.arange(part.start, part.stop, device=device).split(CHUNK // 2):
+        deadline.check()
+        side = torch.cat([torch.ones_like(elements), -torch.ones_like(elements)])[:, None]
+        count = len(side)
+        seed = torch.zeros(count, n, device=device).scatter(1, elements.repeat(2)[:, None], side.float())
+        asked = Question(
+            clause.coefficients.float().expand(count, -1, -1),
+            clause.offsets.float().expand(count, -1),
+            torch.zeros(count, n, dtype=torch.int8, device=device),
+            seed=seed,
+            cone=True,
+        )
+        start = Duals((small.upper > -small.lower).float().expand(count, -1), torch.full((count, rows), 0.1, device=device))
+        found = ascent.run(climber, asked, start).duals
+        numbers = net.neurons[elements]
+        f = lower.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side.double())
+        rule = by_duals(net, found.p[None].double(), asked.signs[None])
+        weights = row_weights(found.logits, cone=True)[None]
+        proved = bound_rows(network, where, clause.coefficients, clause.offsets, weights, rule, {node: f[None]})[0]
+        lower[0, numbers] = torch.fmax(lower[0, numbers], proved[: len(elements)])
+        upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[len(elements) :])
+    return Bounds(lower, upper)
+
+
+def _home(network: Network, net: Reduced, part: slice) -> tuple[int, int]:
+    """The node whose elements are the inputs of a layer's ReLUs, and the flat number of the first of them."""
+    some = int(net.neurons[part.start])
+    return next((network.nodes[i].inputs[0], s.start) for i, s in network.slices.items() if s.start <= some < s.stop)
+
+
+def _chunks(part: slice, low: Tensor, high: Tensor) -> Iterator[Tensor]:
+    """Those of a layer that are still ambiguous, in pieces."""
+    inside = torch.arange(part.start, part.stop, device=low.device)
+    yield from inside[(low[part] < 0) & (high[part] > 0)].split(CHUNK // 2)
+
+
+def _cut(net: Reduced, k: int, elements: Tensor, low: Tensor, high: Tensor) -> Reduced:
+    """The network up to layer k, whose elements are its outputs."""
+    start = net.layers[k].start
+    rows = torch.cat([torch.arange(start, device=elements.device), elements])
+    bounds = low[:start], high[:start]
+    return Reduced(
+        net.neurons[:start], net.layers[:k], net.inputs[rows], net.between[rows, :start], net.centre[rows], *bounds
+    )
