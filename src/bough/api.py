@@ -1,12 +1,13 @@
 """The two questions users ask, as functions: is this property true, and is this image robust. Thin over one search."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -14,11 +15,13 @@ from bough.bounds.base import AbstractBounder
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
+from bough.bounds.optimised import OptimisedBounds
 from bough.branching import RULES
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
+from bough.branching.filtered import Filtered
 from bough.branching.random import RandomChoice
-from bough.budget import Deadline
+from bough.budget import Deadline, free_memory
 from bough.errors import BadInput, NetworkError
 from bough.falsify.base import AbstractFalsifier, NoAttack
 from bough.falsify.pgd import GradientAttack
@@ -29,33 +32,38 @@ from bough.problem.problem import Evaluator, Problem
 from bough.problem.property import Property, image_property
 from bough.problem.runtime import Reference, compare
 from bough.problem.vnnlib import read_property
-from bough.search.loop import Goal, Search, search
+from bough.search.loop import Goal, Memory, Search, search
 from bough.search.observe import AbstractObserver
 from bough.verdict.result import Result
 
-INTERMEDIATES: Mapping[str, AbstractIntermediate] = {
-    "tight": TightBounds(refresh=True),
-    "fixed": TightBounds(refresh=False),
-    "paper": PaperBounds(),
-}
+INTERMEDIATES = ("tight", "fixed", "paper", "optimised")
 IMAGE_AXES = 3  # channels, height, width
 COMPARED = 4  # random points, of each kind, at which a network is held against its runtime
-BOUNDS = ("lp", "dual")
-DEFAULT_BOUNDS, DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE = "lp", "babsr", "tight"
+BOUNDS, DEVICES = ("lp", "dual"), ("cpu", "cuda")
+AUTO = "auto"
+FEW_RELUS = 16  # up to so many, the LP's exact bounds are as cheap as anything
+BATCH = {"lp": 8, "cpu": 64, "cuda": 8192}  # domains split per step
+LEVELS = {"cpu": 1, "cuda": 3}  # ReLUs of a domain split at once, while there are few domains
+DEVICE_SHARE = 0.4  # of a GPU's free memory, for open domains
+ROOM_SHARE = 0.25  # of a GPU's free memory, for the domains that are being bounded
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. `gap` asks for the minimum to within it instead of a verdict."""
+    """How to search; `auto` is decided when the problem is known. `gap` asks for the minimum to within it instead of a
+    verdict.
+    """
 
     timeout: float | None = None
-    bounds: str = DEFAULT_BOUNDS
-    branching: str | AbstractBrancher = DEFAULT_BRANCHING
-    intermediate: str | AbstractIntermediate = DEFAULT_INTERMEDIATE
+    bounds: str = AUTO
+    branching: str | AbstractBrancher = AUTO
+    intermediate: str | AbstractIntermediate = AUTO
     attack: bool = True
     gap: float | None = None
-    batch: int = 8  # domains split per step; 1 gives the paper's branch counts
+    batch: int | None = None  # domains split per step; 1 gives the paper's branch counts
     seed: int = 0
+    device: str = AUTO
+    memory: float | None = None  # GB of host memory for open domains
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
@@ -64,36 +72,100 @@ class Options:
             raise BadInput(f"the gap is {self.gap}; give a finite number above 0")
         if not 0 <= self.seed < 1 << 63:
             raise BadInput(f"the seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
-        if self.batch < 1:
+        if self.batch is not None and self.batch < 1:
             raise BadInput(f"the batch is {self.batch}; give a whole number, 1 or more")
+        if self.memory is not None and not self.memory > 0:
+            raise BadInput(f"the memory is {self.memory}; give GB, more than 0")
+        _known("branching rule", self.branching, RULES)
+        _known("bounds", self.bounds, BOUNDS)
+        _known("intermediate bounds", self.intermediate, INTERMEDIATES)
+        _known("device", self.device, DEVICES)
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
+        if self.device == "cuda" and self.bounds == "lp":
+            raise BadInput("the LP runs on the CPU only; use --bounds dual with --device cuda")
+
+    def resolved(self, network: Network) -> "Options":
+        """The same with everything that is `auto` decided for a network."""
+        bounds = self.bounds
+        if bounds == AUTO:
+            small = network.neurons <= FEW_RELUS and self.device != "cuda"
+            bounds = "lp" if small or self.intermediate == "paper" else "dual"
+        device = self.device
+        if device == AUTO:
+            device = "cuda" if bounds == "dual" and torch.cuda.is_available() else "cpu"
+        return replace(
+            self,
+            bounds=bounds,
+            device=device,
+            branching=("babsr" if bounds == "lp" else "fsb") if self.branching == AUTO else self.branching,
+            intermediate=("tight" if bounds == "lp" else "optimised") if self.intermediate == AUTO else self.intermediate,
+            batch=self.batch or _batch(network, bounds, device),
+        )
+
+    def why(self, network: Network) -> str:
+        """What `auto` chose, in words."""
+        chosen = self.resolved(network)
+        reason = f"{network.neurons} ReLUs" if chosen.bounds == "dual" else f"only {network.neurons} ReLUs"
+        said = f" (auto: {reason})" if self.bounds == AUTO else ""
+        return (
+            f"{chosen.bounds} bounds{said} on {chosen.device} over {chosen.intermediate} ReLU bounds, "
+            f"{chosen.branching} branching, {chosen.batch} domains a step"
+        )
 
     def brancher(self) -> AbstractBrancher:
         """The branching rule."""
         if isinstance(self.branching, AbstractBrancher):
             return self.branching
-        if self.branching not in RULES:
-            raise BadInput(f"there is no branching rule '{self.branching}'; there are: {', '.join(RULES)}")
-        return RandomChoice(self.seed) if self.branching == "random" else BaBSR()
+        rules: Mapping[str, AbstractBrancher] = {
+            "babsr": BaBSR(),
+            "babsr-min": BaBSR(worse_side=True),
+            "fsb": Filtered(),
+            "kfsb": Filtered(best=3),
+            "random": RandomChoice(self.seed),
+        }
+        return rules[self.branching]
 
     def bounder(self) -> AbstractBounder:
         """The bounds."""
         chosen = self.intermediate
         if isinstance(chosen, str):
-            if chosen not in INTERMEDIATES:
-                raise BadInput(f"there are no intermediate bounds '{chosen}'; there are: {', '.join(INTERMEDIATES)}")
-            chosen = INTERMEDIATES[chosen]
-        if self.bounds not in BOUNDS:
-            raise BadInput(f"there are no bounds '{self.bounds}'; there are: {', '.join(BOUNDS)}")
-        if self.bounds == "dual":
-            # Ascent stands on the root's ReLU bounds, whatever they are renewed to later.
-            return DualAscent(
-                intermediate=replace(chosen, refresh=False) if isinstance(chosen, TightBounds) else chosen
-            )
-        return PlanetLP(chosen)
+            policies: Mapping[str, AbstractIntermediate] = {
+                "tight": TightBounds(refresh=True),
+                "fixed": TightBounds(refresh=False),
+                "paper": PaperBounds(),
+                "optimised": OptimisedBounds(unsafe_only=self.gap is None),
+            }
+            chosen = policies[chosen]
+        if self.bounds == "lp":
+            return PlanetLP(chosen)
+        return DualAscent(intermediate=chosen, device=self.device)
 
     def falsifier(self) -> AbstractFalsifier:
         """The attack that goes first."""
-        return GradientAttack(seed=self.seed) if self.attack else NoAttack()
+        return GradientAttack(seed=self.seed, device=self.device) if self.attack else NoAttack()
+
+    def budget(self) -> Memory:
+        """What open domains may take."""
+        host = free_memory() / 2 if self.memory is None else self.memory * 1e9
+        if self.device == "cuda":
+            return Memory(DEVICE_SHARE * torch.cuda.mem_get_info()[0], host)
+        return Memory(host, 0.0)
+
+
+def _known(what: str, name: object, names: Collection[str]) -> None:
+    if isinstance(name, str) and name != AUTO and name not in names:
+        raise BadInput(f"there is no {what} '{name}'; there are: {', '.join((AUTO, *names))}")
+
+
+def _batch(network: Network, bounds: str, device: str) -> int:
+    """Domains split per step, from what two children of each take while they are bounded."""
+    if bounds == "lp" or device == "cpu":
+        return BATCH["lp" if bounds == "lp" else "cpu"]
+    # Bounds and coefficients of every ReLU in float64, and some dozen arrays over ambiguous ReLUs and inputs.
+    each = 2 * 8 * (8 * network.neurons + 4 * network.inputs)
+    fits = int(ROOM_SHARE * torch.cuda.mem_get_info()[0] / each)
+    return max(1, min(BATCH["cuda"], 1 << max(0, fits.bit_length() - 1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,15 +207,18 @@ def load_problem(loaded: LoadedNetwork, asked: str | Path | Property) -> Problem
 
 def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserver] = ()) -> Result:
     """Search a problem that is already loaded; the time limit starts now."""
+    deadline, chosen = Deadline.after(options.timeout), options.resolved(problem.network)
     return search(
         Search(
             problem,
-            options.bounder(),
-            options.brancher(),
-            options.falsifier(),
-            Deadline.after(options.timeout),
-            Goal(options.gap),
-            options.batch,
+            chosen.bounder(),
+            chosen.brancher(),
+            chosen.falsifier(),
+            deadline,
+            Goal(chosen.gap),
+            chosen.batch or 1,
+            LEVELS[chosen.device] if options.batch is None else 1,
+            chosen.budget(),
             tuple(observers),
         )
     )

@@ -111,24 +111,35 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="RULE",
         action=_Branching,
-        help="auto, babsr, random; `help` describes them",
+        help="auto, fsb, kfsb, babsr, ...; `help` describes them",
     )
     command.add_argument(
-        "--bounds", choices=("auto", "lp", "dual"), default="auto", help="Planet LP by HiGHS (auto), or dual ascent"
+        "--bounds",
+        choices=("auto", "lp", "dual"),
+        default="auto",
+        help="dual ascent, batched; or the Planet LP by HiGHS, which is exact and slow (auto: for a handful of ReLUs)",
     )
     command.add_argument(
         "--intermediate",
         default="auto",
-        choices=("auto", "tight", "fixed", "paper"),
-        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); as in the authors' code (paper)",
+        choices=("auto", "tight", "fixed", "paper", "optimised"),
+        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
+        "the authors' code (paper)",
     )
     command.add_argument(
         "--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only"
     )
     command.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
     command.add_argument(
-        "--batch", type=int, default=8, metavar="N", help="domains split per step; 1 counts branches as the paper does"
+        "--batch",
+        type=_count,
+        metavar="N",
+        help="domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is",
     )
+    command.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU when there is one"
+    )
+    command.add_argument("--memory", type=float, metavar="GB", help="most for open domains; half of what is free")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
     command.add_argument(
         "--threads", type=int, default=1, metavar="N", help="threads for bounds (1 by default); the solver uses one"
@@ -158,6 +169,14 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--limit-seconds", type=float, metavar="S", help="start no run after S seconds in all")
     bench.add_argument("--known", type=Path, metavar="FILE", help="CSV of verdicts that are known; another is a defect")
     bench.set_defaults(run=_bench)
+
+
+def _count(text: str) -> int | None:
+    """A whole number, or None for `auto`."""
+    try:
+        return None if text == "auto" else int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is neither a whole number nor auto") from error
 
 
 def _number(text: str) -> float:
@@ -229,7 +248,7 @@ def _robustness(options: argparse.Namespace) -> int:
 
 def _search_options(options: argparse.Namespace) -> "Options":
     """Check what can be checked before any file is read."""
-    from bough.api import DEFAULT_BOUNDS, DEFAULT_BRANCHING, DEFAULT_INTERMEDIATE, Options
+    from bough.api import Options
     from bough.report.record import check_writable
 
     for path in (options.json, options.counterexample, options.vnncomp):
@@ -240,18 +259,18 @@ def _search_options(options: argparse.Namespace) -> "Options":
     import torch
 
     torch.set_num_threads(options.threads)
-    chosen = Options(
+    return Options(
         timeout=options.timeout,
-        bounds=DEFAULT_BOUNDS if options.bounds == "auto" else options.bounds,
-        branching=DEFAULT_BRANCHING if options.branching == "auto" else options.branching,
-        intermediate=DEFAULT_INTERMEDIATE if options.intermediate == "auto" else options.intermediate,
+        bounds=options.bounds,
+        branching=options.branching,
+        intermediate=options.intermediate,
         attack=not options.no_attack,
         gap=options.minimise,
         batch=options.batch,
         seed=options.seed,
+        device=options.device,
+        memory=options.memory,
     )
-    chosen.brancher()  # an unknown name is an error now, not after the network was read
-    return chosen
 
 
 def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
@@ -264,7 +283,7 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
         _say(
             f"{problem.network_name}: {network.inputs} inputs, {network.neurons} ReLUs, {network.outputs} outputs; "
             f"{len(problem.clauses)} unsafe clause(s) over {len(problem.property.boxes)} box(es); "
-            f"{chosen.bounds} bounds over {chosen.intermediate} ReLU bounds, {chosen.branching} branching"
+            f"{chosen.why(network)}"
         )
     with nullcontext() if options.quiet else ProgressLine(sys.stderr) as progress:
         result = solve(problem, chosen, () if progress is None else (progress,))
@@ -307,6 +326,7 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
         if options.vnncomp is not None:
             records.write_text(options.vnncomp, as_text(result))
         if options.json is not None:
+            chosen = chosen.resolved(problem.network)
             run = records.Run(
                 network=problem.network_name,
                 property=problem.property_name,
@@ -317,6 +337,7 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
                 batch=chosen.batch,
                 seed=chosen.seed,
                 timeout=chosen.timeout,
+                device=chosen.device,
             )
             records.write_record(options.json, records.record(run, result))
     except BadInput as error:

@@ -41,7 +41,6 @@ def parse_method(text: str, device: str | None = None) -> Method:
     fields: dict[str, Any] = dict(_field(pair) for word in words for pair in BUILT_IN.get(word, (word,)))
     try:
         options = Options(**fields)
-        options.brancher(), options.bounder()  # an unknown rule is an error now, not in every record
     except BadInput as error:
         raise BadInput(f"method '{text}': {error}") from error
     return Method(",".join(words), options)

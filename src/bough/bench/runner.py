@@ -134,6 +134,15 @@ def run_tasks(
 
 def _run(task: Task, load: Loader) -> Entry:
     asked, options = task.instance, task.method.options
+    result, load_seconds, failure = None, None, None
+    try:
+        problem, load_seconds = load(asked.network, asked.property)
+        result = solve(problem, replace(options, timeout=asked.timeout))
+        options = options.resolved(problem.network)
+    except Exception as error:  # noqa: BLE001 - a crash is a row of the table
+        failure = f"{type(error).__name__}: {error}"
+    if result is not None and result.reason == "interrupted":  # a search ends with what it knows; the bench ends
+        raise KeyboardInterrupt
     run = Run(
         network=str(asked.network),
         property=str(asked.property),
@@ -144,16 +153,8 @@ def _run(task: Task, load: Loader) -> Entry:
         batch=options.batch,
         seed=options.seed,
         timeout=asked.timeout,
-        device=str(getattr(options, "device", "cpu")),
+        device=options.device,
     )
-    result, load_seconds, failure = None, None, None
-    try:
-        problem, load_seconds = load(asked.network, asked.property)
-        result = solve(problem, replace(options, timeout=asked.timeout))
-    except Exception as error:  # noqa: BLE001 - a crash is a row of the table
-        failure = f"{type(error).__name__}: {error}"
-    if result is not None and result.reason == "interrupted":  # a search ends with what it knows; the bench ends
-        raise KeyboardInterrupt
     entry = record(run, result, failure, load_seconds)
     return {**entry, "instances": str(task.instances), "known": task.known}
 

@@ -209,9 +209,6 @@ class DualBounding(AbstractBounding):
         fresh = _fresh(place.net, domains)
         found = replace(ascent, deadline=deadline).run(place.climber, asked, start, fresh, cutoff).duals
         lower = torch.fmax(domains.lower, self._prove(place, domains, asked, found))
-        if self._config.intermediate.conditional:
-            # Over bounds that hold at unsafe points only, a positive bound says that there is none, and no more.
-            lower = torch.where(lower > 0, ABOVE_ZERO, lower)
         lower = torch.where(domains.bounds.empty(), torch.inf, lower)
         p = torch.zeros_like(domains.start[0])
         p[:, self._own(place)] = found.p
@@ -220,7 +217,13 @@ class DualBounding(AbstractBounding):
         )
         worst = lower.topk(min(len(lower), MOST_POINTS), largest=False, sorted=False).indices.sort().values
         points = self._points(place, asked[worst], found[worst])
-        return self._finish(Bounded(bounded, points, worst), cutoff, deadline)
+        bounded = self._finish(Bounded(bounded, points, worst), cutoff, deadline)
+        if not self._config.intermediate.conditional:
+            return bounded
+        # Over bounds that hold at unsafe points only, a positive bound says that there are none, and no more.
+        lower = bounded.domains.lower
+        lower = torch.where((lower > 0) & (lower != torch.inf), ABOVE_ZERO, lower)
+        return replace(bounded, domains=replace(bounded.domains, lower=lower))
 
     def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
         return (row_weights(logits)[:, None] @ self._rows[clause])[:, 0]

@@ -30,7 +30,7 @@ class Run:
     bounder: str
     intermediate: str
     branching: str
-    batch: int
+    batch: int | None
     seed: int
     timeout: float | None
     device: str = "cpu"
@@ -76,6 +76,7 @@ def record(
     entry.update(verdict=None, reason=None, seconds=None, load_seconds=load_seconds)
     entry.update(branches=None, bounds=None, domains_per_second=None)
     entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)
+    entry.update(attack_seconds=None, engine=None)
     if result is not None:
         entry.update(
             verdict=result.verdict.value,
@@ -89,6 +90,8 @@ def record(
             root_lower_bound=_finite(result.root_lower_bound),
             depth=result.depth,
             open_domains=result.open_domains,
+            attack_seconds=result.attack_seconds,
+            engine=dict(result.notes),
         )
     entry.update(learnt_decisions=0, backup_decisions=0, versions=versions(), revision=revision(), error=error)
     return entry
