@@ -43,7 +43,7 @@ BOUNDS, DEVICES = ("lp", "dual"), ("cpu", "cuda")
 AUTO = "auto"
 FEW_RELUS = 16  # up to so many, the LP's exact bounds are as cheap as anything
 BATCH = {"lp": 8, "cpu": 64, "cuda": 8192}  # domains split per step
-LEVELS = {"cpu": 1, "cuda": 3}  # ReLUs of a domain split at once, while there are few domains
+LEVELS = {"cpu": 1, "cuda": 1}  # ReLUs of a domain split at once, while there are few domains
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for open domains
 ROOM_SHARE = 0.25  # of a GPU's free memory, for the domains that are being bounded
 

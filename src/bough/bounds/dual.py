@@ -38,7 +38,7 @@ class DualAscent(AbstractBounder):
 
     ascent: Ascent = field(default_factory=Ascent)
     at_root: Ascent = field(default_factory=lambda: Ascent(steps=100, decay=0.97))
-    glance: Ascent = field(default_factory=lambda: Ascent(steps=2))  # for estimates
+    glance: Ascent = field(default_factory=lambda: Ascent(steps=1))  # for estimates
     intermediate: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
     device: str = "cpu"
     batch: int = 1 << 14  # most domains in one ascent
