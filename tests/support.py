@@ -27,7 +27,7 @@ from bough.network.graph import Network, Node
 from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
 from bough.network.rewrite import GraphBuilder, Window
 from bough.problem.problem import Problem
-from bough.problem.property import Box, Clause, Property
+from bough.problem.property import Ball, Box, Clause, Property
 
 Array = NDArray[np.float64]
 Points = NDArray[np.floating[Any]]  # as the runtimes take them
@@ -140,6 +140,15 @@ def box_around(g: torch.Generator, inputs: int, radius: float = 1.0) -> Box:
     return Box(centre - half, centre + half)
 
 
+def with_ball(g: torch.Generator, box: Box, p: int) -> Box:
+    """The box with a ball of random centre in it, now and then on its faces, of uneven scale and any size."""
+    share = (torch.rand(len(box.lower), generator=g).double() * 1.6 - 0.3).clamp(0, 1)
+    centre = torch.minimum(torch.maximum(box.lower + share * (box.upper - box.lower), box.lower), box.upper)
+    scale = 10 ** (torch.rand(len(box.lower), generator=g).double() - 0.5)
+    radius = float((scale * (box.upper - box.lower)).mean()) * 10 ** (float(torch.rand(1, generator=g)) * 2 - 1.5)
+    return Box(box.lower, box.upper, Ball(centre, scale, radius, p))
+
+
 def clause(coefficients: Any, offsets: Any, strict: Sequence[bool] | None = None, box: int = 0) -> Clause:
     """A clause from plain numbers."""
     rows = tensor(coefficients)
@@ -184,6 +193,31 @@ def samples(box: Box, count: int, seed: int = 0) -> Tensor:
     share[: count // 3] = share[: count // 3].round()
     share[count // 3 : count // 2] = (share[count // 3 : count // 2] * 3 - 1).clamp(0, 1)
     return torch.minimum(torch.maximum(box.lower + share * (box.upper - box.lower), box.lower), box.upper)
+
+
+def ball_samples(box: Box, count: int, seed: int = 0) -> Tensor:
+    """Points of box and ball: random directions from the centre to the rim or less far, cut off at the box.
+
+    Cutting an input off moves it towards the centre, so nothing leaves the ball, but for rounding.
+    """
+    assert box.ball is not None
+    g = generator(seed)
+    ball, inputs = box.ball, len(box.lower)
+    away = torch.randn(count, inputs, generator=g).double()
+    away[: count // 3] *= torch.rand(count // 3, inputs, generator=g) ** 4  # near the axes
+    away = away / away.abs().pow(ball.p).sum(dim=1, keepdim=True).pow(1 / ball.p)
+    if count >= 2 * inputs:
+        away[: 2 * inputs] = torch.cat([torch.eye(inputs), -torch.eye(inputs)])
+    away[count // 2 :] *= torch.rand(count - count // 2, 1, generator=g)
+    points = ball.centre + ball.radius * (1 - 1e-12) * away / ball.scale
+    return torch.minimum(torch.maximum(points, box.lower), box.upper)
+
+
+def in_ball(ball: Ball, x: Sequence[float]) -> bool:
+    """Whether a point is in the ball, without any rounding."""
+    vectors = (map(Fraction, v) for v in (ball.scale.tolist(), x, ball.centre.tolist()))
+    total = sum((abs(s * (v - c)) ** ball.p for s, v, c in zip(*vectors, strict=True)), Fraction(0))
+    return bool(total <= Fraction(ball.radius) ** ball.p)
 
 
 @dataclass(frozen=True, eq=False)

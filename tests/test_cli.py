@@ -439,6 +439,48 @@ def test_robustness_refuted(bough: Shell) -> None:
     assert bough("robustness", demo.NETWORK, path, *wanted[:4], "--target", other, "--quiet").verdict == "verified"
 
 
+@pytest.mark.parametrize(("norm", "small", "large"), [(2, 0.2, 1.5), (1, 0.5, 10)])
+def test_robustness_in_other_norms(bough: Shell, norm: int, small: float, large: float) -> None:
+    problem, path = image(bough, VERIFIED_IMAGE)
+    found, record = bough.folder / "point.npz", bough.folder / "run.json"
+    asked = ("robustness", demo.NETWORK, path, "--label", problem.label, "--norm", norm, "--timeout", 60)
+    said = bough(*asked, "--eps", small, "--json", record)
+    assert (said.status, said.out) == (0, "verified\n")
+    assert strict_json(record)["property"] == f"{path} within {small} (l{norm})"
+    said = bough(*asked, "--eps", large, "--counterexample", found)
+    assert (said.status, said.out) == (1, "falsified\n")
+    with np.load(found) as stored:
+        x = stored["x"].astype(np.float64)
+    away = np.linalg.norm((x - problem.image.astype(np.float64)).reshape(-1), ord=norm)
+    assert 0 < away <= large * (1 + 1e-12)  # the sum rounds, the point is inside
+    assert x.min() >= 0
+    assert x.max() <= 1
+    y = outputs_by_runtime(demo.NETWORK, x)
+    assert np.delete(y, problem.label).max() >= y[problem.label]
+
+
+def test_the_norms_there_are(bough: Shell) -> None:
+    _, path = image(bough, VERIFIED_IMAGE)
+    asked = ("robustness", demo.NETWORK, path, "--label", 9, "--eps", 0.1, "--norm")
+    said = bough(*asked, 3)
+    assert (said.status, said.out) == (2, "")
+    assert re.search(r"--norm: invalid choice: '3' \(choose from '?inf'?, '?2'?, '?1'?\)", said.err)
+    assert bough(*asked, "inf", "--quiet").out == "verified\n"
+    said = bough("verify", *bough.problem(SAFE), "--norm", 2)
+    assert (said.status, said.out) == (2, "")
+
+
+def test_a_norm_in_python() -> None:
+    from bough import BadInput, Verdict, robustness
+
+    problem = IMAGES[VERIFIED_IMAGE]
+    for norm in ("2", 2, "1", 1, float("inf")):
+        found = robustness(demo.NETWORK, problem.image, problem.label, 0.05, norm=norm, timeout=60)
+        assert found.verdict is Verdict.VERIFIED
+    with pytest.raises(BadInput, match="there is no norm '3'; there are: inf, 2, 1"):
+        robustness(demo.NETWORK, problem.image, problem.label, 0.05, norm=3)
+
+
 def test_an_image_in_other_containers(bough: Shell) -> None:
     from matplotlib.image import imsave
 

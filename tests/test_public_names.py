@@ -9,6 +9,7 @@ import bough
 NAMES = [
     "BaBSR",
     "BadInput",
+    "Ball",
     "BoughError",
     "Box",
     "Clause",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bough.errors import UnsupportedOperator as UnsupportedOperator
     from bough.network.graph import Network as Network
     from bough.problem.problem import Problem as Problem
+    from bough.problem.property import Ball as Ball
     from bough.problem.property import Box as Box
     from bough.problem.property import Clause as Clause
     from bough.problem.property import Property as Property
@@ -53,7 +54,7 @@ _HOMES = {
     ),
     "bough.network.graph": ("Network",),
     "bough.problem.problem": ("Problem",),
-    "bough.problem.property": ("Box", "Clause", "Property"),
+    "bough.problem.property": ("Ball", "Box", "Clause", "Property"),
     "bough.verdict.counterexample": ("Counterexample",),
     "bough.verdict.result": ("Result", "Verdict"),
 }

@@ -99,7 +99,9 @@ class Options:
             bounds=bounds,
             device=device,
             branching=("babsr" if bounds == "lp" else "fsb") if self.branching == AUTO else self.branching,
-            intermediate=("tight" if bounds == "lp" else "optimised") if self.intermediate == AUTO else self.intermediate,
+            intermediate=("tight" if bounds == "lp" else "optimised")
+            if self.intermediate == AUTO
+            else self.intermediate,
             batch=self.batch or _batch(network, bounds, device),
         )
 
@@ -257,7 +259,7 @@ def minimum(
     return verify(network, property, input_shape=input_shape, gap=gap, **options)
 
 
-def robustness(
+def robustness(  # noqa: PLR0913 - the words in which the question is asked
     network: str | Path | nn.Module,
     image: Tensor | NDArray[Any] | str | Path,
     label: int,
@@ -267,12 +269,15 @@ def robustness(
     mean: float | Sequence[float] = 0.0,
     std: float | Sequence[float] = 1.0,
     clip: tuple[float, float] | None = (0.0, 1.0),
+    norm: str | float = "inf",
     **options: Any,
 ) -> Result:
-    """Prove that no image within `eps` of `image` (every pixel) is given another class than `label`, or find one.
+    """Prove that no image within `eps` of `image` is given another class than `label`, or find one.
 
     `image`, [channels, height, width] as a rule, or a file; `eps` and `clip` are in pixel values from 0 to 1 (integers
     are divided by 255). The network sees `(pixel - mean) / std`, per channel. `target` asks about one other class only.
+    `norm` is what `eps` limits: the change of every pixel ("inf"), the Euclidean distance of the images ("2"), or the
+    sum of all changes ("1").
     """
     chosen = Options(**options)
     pixels = read_image(Path(image)) if isinstance(image, str | Path) else as_pixels(image)
@@ -280,6 +285,6 @@ def robustness(
     loaded = load_network(network, alone)
     pixels = fitted(pixels, loaded.network.input_shape)
     asked = image_property(
-        pixels, index(label), eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip
+        pixels, index(label), eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip, norm=norm
     )
     return solve(load_problem(loaded, asked), chosen)

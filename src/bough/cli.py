@@ -85,6 +85,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     robust.add_argument("--label", type=int, required=True, help="the image's class, from 0")
     robust.add_argument("--eps", type=_number, required=True, help="radius in pixel values from 0 to 1, such as 2/255")
+    robust.add_argument(
+        "--norm",
+        choices=("inf", "2", "1"),
+        default="inf",
+        help="what eps limits: every pixel's change (inf), the Euclidean distance (2), the sum of all changes (1)",
+    )
     robust.add_argument("--target", type=int, help="ask about this class only; all others by default")
     robust.add_argument(
         "--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel"
@@ -238,12 +244,14 @@ def _robustness(options: argparse.Namespace) -> int:
         mean=options.mean,
         std=options.std,
         clip=clip,
+        norm=options.norm,
     )
     problem = load_problem(loaded, asked)
     seen = int(loaded.reference.run(centre(asked)).argmax())
     if seen != options.label and not options.quiet:
         _say(f"note: the network gives the image itself class {seen}, not {options.label}")
-    return _answer(options, replace(problem, property_name=f"{options.image} within {options.eps}"), chosen)
+    name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")
+    return _answer(options, replace(problem, property_name=name), chosen)
 
 
 def _search_options(options: argparse.Namespace) -> "Options":

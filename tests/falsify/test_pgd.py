@@ -19,6 +19,7 @@ from tests.support import (
     sequential,
     simple_problem,
     tensor,
+    with_ball,
 )
 
 from bough.bounds.lp import PlanetLP
@@ -26,7 +27,7 @@ from bough.branching.babsr import BaBSR
 from bough.budget import Deadline
 from bough.falsify.base import NoAttack
 from bough.falsify.pgd import GradientAttack
-from bough.problem.property import Box
+from bough.problem.property import Ball, Box
 from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
@@ -57,6 +58,32 @@ def test_an_obvious_counterexample_is_found_before_anything_is_bounded():
     result = search(Search(asked, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
     assert result.verdict is Verdict.FALSIFIED
     assert result.bounds == 0
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(tuple(KINDS)), st.integers(0, 2**31), st.sampled_from((1, 2)))
+def test_points_stay_in_their_ball(kind, seed, p):
+    g = generator(seed)
+    network = KINDS[kind](g)
+    box = with_ball(g, box_around(g, network.inputs), p)
+    asked = problem(network, [box], [random_clause(g, network.outputs, integer(g, 1, 3))])
+    for _, points in GradientAttack(restarts=3, steps=10).candidates(asked, NEVER):
+        assert bool(((box.lower <= points) & (points <= box.upper)).all())
+        assert box.ball is not None
+        assert bool((box.ball.distance(points) <= box.ball.radius * (1 + 1e-12)).all())
+
+
+@pytest.mark.parametrize(("p", "reach"), [(2, 0.5 * 8**0.5), (1, 0.5)])
+def test_the_rim_of_a_ball_is_reached(p, reach):
+    """The sum of eight inputs is least along the diagonal (l2), or anywhere in one facet (l1)."""
+    network = sequential(([[1.0] * 8, [-1.0] * 8], [0.0, 0.0]), ([[1.0, -1.0]], [0.0]))
+    zeros, ones = tensor([0.0] * 8), tensor([1.0] * 8)
+    box = Box(-ones, ones, Ball(zeros, 2 * ones, 1.0, p))
+    for share, verdict in ((0.999, Verdict.FALSIFIED), (1.001, Verdict.VERIFIED)):
+        asked = problem(network, [box], [clause([[1.0]], [-reach * share])])
+        result = search(Search(asked, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
+        assert result.verdict is verdict
+        assert result.bounds == 0 or verdict is Verdict.VERIFIED
 
 
 def test_several_rows_at_once():

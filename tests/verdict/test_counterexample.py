@@ -5,13 +5,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import Points, clause, problem, sequential, tensor
+from tests.support import (
+    Points,
+    ball_samples,
+    box_around,
+    clause,
+    generator,
+    in_ball,
+    integer,
+    problem,
+    samples,
+    sequential,
+    tensor,
+    with_ball,
+)
 
 from bough.problem.onnx_writer import write_network
 from bough.problem.problem import Problem
-from bough.problem.property import Box, Clause
+from bough.problem.property import Ball, Box, Clause
 from bough.problem.runtime import Reference
 from bough.verdict.counterexample import Counterexample, as_text, replay, representable
 
@@ -66,6 +80,31 @@ def test_points_outside_the_box_are_brought_in(sides):
         found = representable(np.full(len(sides), x), box_of(lower, upper), FLOAT32)
         for v, l, u in zip(found, lower, upper, strict=True):
             assert not holds_a_float32(l, u) or l <= v <= u
+
+
+@given(st.integers(0, 2**31), st.sampled_from((1, 2)), st.sampled_from((FLOAT32, FLOAT64)))
+def test_points_are_exactly_in_the_ball(seed, p, dtype):
+    """Points of the box, of the rim and beyond; with the centre and the rim at numbers that float32 does not hold."""
+    g = generator(seed)
+    box = with_ball(g, box_around(g, integer(g, 1, 8)), p)
+    assert box.ball is not None
+    for x in torch.cat([samples(box, 4, seed), ball_samples(box, 4, seed), samples(box, 2, seed) * 3]):
+        found = representable(x.numpy(), box, dtype)
+        assert (found.astype(dtype) == found).all()
+        assert in_ball(box.ball, found.tolist())
+        assert bool(((box.lower <= torch.from_numpy(found)) & (torch.from_numpy(found) <= box.upper)).all())
+        lost = float(box.ball.distance(box.project(x)) - box.ball.distance(torch.from_numpy(found)))
+        assert lost <= (1e-4 if dtype == FLOAT32 else 1e-10) * box.ball.radius + 1e-5 * (dtype == FLOAT32)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_ball_without_a_float32_has_its_rounded_centre(p):
+    for radius in (0.0, 1e-12):
+        centre, ones = tensor([0.1, 0.7]), tensor([1.0, 1.0])
+        box = Box(centre - radius, centre + radius, Ball(centre, ones, radius, p))
+        found = representable(np.array([0.1 + radius, 0.7]), box, FLOAT32)
+        assert found.tolist() == [float(np.float32(v)) for v in centre.tolist()]
+        assert representable(np.array([0.1 + radius, 0.7]), box, FLOAT64).tolist() == pytest.approx(centre.tolist())
 
 
 class Given:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds import kernels
+from bough.bounds.inputs import least
 from bough.bounds.kernels import Moments
 from bough.bounds.reduced import Reduced
 from bough.budget import Deadline
@@ -173,7 +174,12 @@ class Climb:
             if self.seed is not None:
                 self.lam[:, part] += self.seed[:, part]
         torch.mm(self.lam, net.inputs, out=self.g)
-        kernels.corner(self.g, self.vertex, self.reach)
+        if net.ball is None:
+            kernels.corner(self.g, self.vertex, self.reach)
+        else:
+            value, point = least(self.g, net.middle, net.radius, net.ball)
+            self.reach.copy_(-value)
+            self.vertex.copy_(point)
         torch.mv(self.lam, net.centre, out=self.value)
         self.value.add_(self.lost).sub_(self.reach)
 
@@ -286,14 +292,14 @@ class Ascent:
         with _fast_products():
             return self._run(climber, asked, start, fresh, cutoff)
 
-    def _run(
-        self, climber: Climber, asked: Question, start: Duals, fresh: Tensor | None, cutoff: float
-    ) -> Ascended:
+    def _run(self, climber: Climber, asked: Question, start: Duals, fresh: Tensor | None, cutoff: float) -> Ascended:
         count = len(asked.offsets)
         moves = climber.at(count, asked)
         self._load(moves.climb, asked, start, fresh)
         moves.move("seat")
-        found = Ascended(Duals(torch.empty_like(start.p), torch.empty_like(start.logits)), asked.offsets.new_empty(count))
+        found = Ascended(
+            Duals(torch.empty_like(start.p), torch.empty_like(start.logits)), asked.offsets.new_empty(count)
+        )
         here = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
         table = kernels.schedule(self.steps, self.rate, self.decay).to(start.p.device)
         slack = SLACK[start.p.device.type]
@@ -360,4 +366,3 @@ def evaluate(climber: Climber, asked: Question, duals: Duals) -> Climb:
 def row_weights(logits: Tensor, *, cone: bool = False) -> Tensor:
     """The weights that logits stand for, in float64."""
     return logits.double() if cone else logits.double().softmax(dim=1)
-

@@ -47,8 +47,8 @@ class AbstractBounding(ABC):
         """The same domains with their lower bounds; those above `cutoff` need not be as high as they could be."""
 
     def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
-        """What splitting each ReLU of `neurons` [domains, candidates] would make of the bound, [domains, candidates, 2]:
-        the blocked and the passing child's. For choosing only, so it need not be proved.
+        """What splitting each ReLU of `neurons` [domains, candidates] would make of the bound: the blocked and the
+        passing child's, [domains, candidates, 2]. For choosing only, so it need not be proved.
         """
         many = domains[torch.arange(len(domains), device=neurons.device).repeat_interleave(neurons.shape[1])]
         bounded = self.bound(split(many, neurons.reshape(-1)), torch.inf, deadline)

@@ -23,7 +23,6 @@ from bough.bounds.relaxation import chord
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.problem.problem import Problem
-from bough.problem.property import Box
 
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = 5e-324  # the least positive number
@@ -79,7 +78,11 @@ class DualBounding(AbstractBounding):
         self._logits = torch.full((count, rows), -torch.inf)  # at the start; shorter clauses never weigh what they lack
         for k, clause in enumerate(problem.clauses):
             here = slice(len(clause.offsets))
-            self._rows[k, here], self._offsets[k, here], self._logits[k, here] = clause.coefficients, clause.offsets, 0.0
+            self._rows[k, here], self._offsets[k, here], self._logits[k, here] = (
+                clause.coefficients,
+                clause.offsets,
+                0.0,
+            )
         self._rows, self._offsets = self._rows.to(self._device), self._offsets.to(self._device)
         self._logits = self._logits.to(self._device)
         self._places: dict[int, _Place] = {}
@@ -101,8 +104,7 @@ class DualBounding(AbstractBounding):
         """
         clock = Deadline.never()
         for box in self._boxes.unique().tolist():
-            asked = self._problem.property.boxes[box]
-            asked = Box(asked.lower.to(self._device), asked.upper.to(self._device))
+            asked = self._problem.property.boxes[box].on(self._device)
             root = self._config.intermediate.at_root(self._network, asked, deadline)
             self._places[box] = _Place(root, Climber(reduce(self._network, root).to(self._device, torch.float32)))
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
@@ -123,12 +125,18 @@ class DualBounding(AbstractBounding):
         for k in range(len(self._problem.clauses)):
             bounds = self._root_bounds[slice(k, k + 1)]
             start = bounds.ambiguous() & (bounds.upper > -bounds.lower)
-            parts.append(DomainBatch.root(k, bounds, self._rows[k, 0], (start.float()[:, self._slots], self._logits[k : k + 1])))
+            parts.append(
+                DomainBatch.root(k, bounds, self._rows[k, 0], (start.float()[:, self._slots], self._logits[k : k + 1]))
+            )
         return DomainBatch.concatenate(parts)
 
     def _again(self, bounded: Bounded, left: list[int], cutoff: float, deadline: Deadline) -> Bounded:
         """Bound the clauses `left` again over bounds that hold at their unsafe points."""
-        lower, upper, policy = self._root_bounds.lower.clone(), self._root_bounds.upper.clone(), self._config.intermediate
+        lower, upper, policy = (
+            self._root_bounds.lower.clone(),
+            self._root_bounds.upper.clone(),
+            self._config.intermediate,
+        )
         for k in left:
             clause = self._problem.clauses[k].on(self._device)
             tight = policy.for_clause(self._network, self._places[clause.box].root, clause, deadline)
@@ -139,16 +147,23 @@ class DualBounding(AbstractBounding):
         if not self._own_lines:  # one clause: its lines are the box's
             place = next(iter(self._places.values()))
             low, high = lower[0, place.net.neurons].float(), upper[0, place.net.neurons].float()
-            self._places = {self._problem.clauses[0].box: replace(place, climber=Climber(replace(place.net, lower=low, upper=high)))}
+            self._places = {
+                self._problem.clauses[0].box: replace(place, climber=Climber(replace(place.net, lower=low, upper=high)))
+            }
         domains = bounded.domains
         p = torch.where(self._root_bounds.ambiguous()[:, self._slots], domains.start[0], 0.0)
         domains = replace(domains, bounds=self._root_bounds, start=(p, domains.start[1]))
         rows = torch.tensor(left, device=self._device)
         better = self._bound(domains[rows], self._config.at_root, cutoff, deadline)
-        columns = [column.index_copy(0, rows, new) for column, new in zip(domains.columns(), better.domains.columns(), strict=True)]
+        columns = [
+            column.index_copy(0, rows, new)
+            for column, new in zip(domains.columns(), better.domains.columns(), strict=True)
+        ]
         joined = replace(DomainBatch.from_columns(columns), last_split=domains.last_split)
         self._notes["root_ambiguous"] = float(joined.bounds.ambiguous()[rows].sum(dim=1).max())
-        return Bounded(joined, torch.cat([bounded.points, better.points]), torch.cat([bounded.owners(), rows[better.owners()]]))
+        return Bounded(
+            joined, torch.cat([bounded.points, better.points]), torch.cat([bounded.owners(), rows[better.owners()]])
+        )
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Ascend from the parents' duals and prove what was found."""
@@ -217,13 +232,13 @@ class DualBounding(AbstractBounding):
         )
         worst = lower.topk(min(len(lower), MOST_POINTS), largest=False, sorted=False).indices.sort().values
         points = self._points(place, asked[worst], found[worst])
-        bounded = self._finish(Bounded(bounded, points, worst), cutoff, deadline)
+        found_all = self._finish(Bounded(bounded, points, worst), cutoff, deadline)
         if not self._config.intermediate.conditional:
-            return bounded
+            return found_all
         # Over bounds that hold at unsafe points only, a positive bound says that there are none, and no more.
-        lower = bounded.domains.lower
+        lower = found_all.domains.lower
         lower = torch.where((lower > 0) & (lower != torch.inf), ABOVE_ZERO, lower)
-        return replace(bounded, domains=replace(bounded.domains, lower=lower))
+        return replace(found_all, domains=replace(found_all.domains, lower=lower))
 
     def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
         return (row_weights(logits)[:, None] @ self._rows[clause])[:, 0]

@@ -49,7 +49,7 @@ class AbstractIntermediate(ABC):
 
     @abstractmethod
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
-        """Bounds after each domain of `where` split the ReLUs `neurons` [domains, levels], whose own are already set."""
+        """Bounds after the ReLUs `neurons` [domains, levels] were split, whose own bounds `where` already has."""
 
 
 @final
@@ -117,7 +117,7 @@ class TightBounds(AbstractIntermediate):
 def _start(network: Network, box: Box) -> Region:
     lower, upper = box.lower[None], box.upper[None]
     enclosure = enclose(network, lower, upper)
-    return Region(lower, upper, enclosure.relu_inputs(network), *_errors(enclosure))
+    return Region(lower, upper, enclosure.relu_inputs(network), *_errors(enclosure), box.ball)
 
 
 def settled(network: Network, where: Region) -> Region:

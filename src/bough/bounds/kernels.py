@@ -44,9 +44,7 @@ def follow(z: Tensor, nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, interc
     x.copy_(torch.where(sign == 0, bent, torch.where(sign > 0, z, 0.0)))
 
 
-def climb(
-    p: Tensor, moments: Moments, nu: Tensor, z: Tensor, sign: Tensor, scale: Tensor, schedule: Tensor
-) -> None:
+def climb(p: Tensor, moments: Moments, nu: Tensor, z: Tensor, sign: Tensor, scale: Tensor, schedule: Tensor) -> None:
     """One Adam step of ascent (Kingma & Ba 2015) on p.
 
     `scale` [domains] is the size of a coefficient, the unit in which multipliers move; `schedule` holds the rate and

@@ -8,18 +8,19 @@ interval pass. That error is subtracted: every bound returned here holds in real
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from bough.bounds.inputs import proved_range
 from bough.bounds.relaxation import AbstractSlopes, extremes
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu, Reshape
-from bough.problem.property import Clause
+from bough.problem.property import Ball, Clause
 
 CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node held at once: 8 MiB, so that deadlines are heard
 CHUNK_ELEMENTS_CUDA = 1 << 26  # a GPU wants larger pieces
@@ -27,8 +28,8 @@ CHUNK_ELEMENTS_CUDA = 1 << 26  # a GPU wants larger pieces
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Where functionals are bounded: input boxes [domains, inputs], ReLU bounds, and magnitudes that cover all of
-    them.
+    """Where functionals are bounded: input boxes [domains, inputs] within one ball, ReLU bounds, and magnitudes that
+    cover all of them.
     """
 
     lower: Tensor
@@ -36,12 +37,13 @@ class Region:
     bounds: Bounds
     magnitude: list[Tensor]  # per node [*shape]
     underflow: float  # most that functionals can lose by coefficients too small for float64, at values up to magnitude
+    ball: Ball | None = None
 
     def with_bounds(self, bounds: Bounds) -> "Region":
         """As many domains of the (single) box as there are bounds."""
         count = bounds.lower.shape[0]
-        return Region(
-            self.lower[:1].expand(count, -1), self.upper[:1].expand(count, -1), bounds, self.magnitude, self.underflow
+        return replace(
+            self, lower=self.lower[:1].expand(count, -1), upper=self.upper[:1].expand(count, -1), bounds=bounds
         )
 
 
@@ -139,11 +141,10 @@ def bound_functionals(
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
     more = {i: t.reshape(domains * rows, *network.nodes[i].shape) for i, t in (also or {}).items()}
     g = walk.backward(network, start, seed, relu, visit, more).reshape(domains, rows, -1)
-    low, high = where.lower[..., None], where.upper[..., None]  # [domains, inputs, 1]
-    positive, negative = g.clamp(min=0), g.clamp(max=0)
-    sums.least += (positive @ low + negative @ high)[..., 0]
-    sums.greatest += (positive @ high + negative @ low)[..., 0]
-    sums.magnitude += ((positive - negative) @ torch.maximum(low.abs(), high.abs()))[..., 0]
+    least, greatest, magnitude = proved_range(g, where.lower, where.upper, where.ball, network.rounding)
+    sums.least += least
+    sums.greatest += greatest
+    sums.magnitude += magnitude
     error = network.rounding * sums.magnitude + where.underflow
     return Proved(sums.least - error, sums.greatest + error)
 

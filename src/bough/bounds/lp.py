@@ -4,6 +4,9 @@ from the parent.
 The solver's word closes nothing. Its row duals become multipliers of the network's equations, and the bound is what
 `linear.bound_functionals` proves from them in float64 with its rounding error subtracted; an infeasible domain is
 closed only when its Farkas ray, evaluated the same way with a zero objective, is positive.
+
+Of an input set with a ball the LP knows the box only. What it proposes is proved over both, so a bound is never wrong,
+but a domain with every ReLU decided may stay open that an exact method would close: then the verdict is `unknown`.
 """
 
 import logging
@@ -88,7 +91,9 @@ class PlanetBounding(AbstractBounding):
         parts = []
         for k, clause in enumerate(self._problem.clauses):
             bounds = self._root_region(clause.box, deadline).bounds
-            domain = DomainBatch.root(k, bounds, clause.coefficients[0], (bases.get(clause.box, torch.zeros(1, dtype=torch.int64)),))
+            domain = DomainBatch.root(
+                k, bounds, clause.coefficients[0], (bases.get(clause.box, torch.zeros(1, dtype=torch.int64)),)
+            )
             parts.append(self._bound_each(domain, cutoff, deadline))
             bases[clause.box] = parts[-1].domains.start[0]
         return Bounded.concatenate(parts)
@@ -164,7 +169,7 @@ class PlanetBounding(AbstractBounding):
             lower[numbers] = torch.fmax(lower[numbers], proved)
             used = weights.sum(dim=1) > 0
             functional[numbers[used]] = weights[used] @ clause.coefficients
-        return _Proved(lower, functional, points, start)
+        return _Proved(lower, functional, self._problem.property.boxes[clause.box].project(points), start)
 
     def _solve(self, domains: DomainBatch, d: int, clause: Clause, cutoff: float, deadline: Deadline) -> Solution:
         from bough.bounds.planet import limits

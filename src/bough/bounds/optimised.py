@@ -71,7 +71,9 @@ class OptimisedBounds(AbstractIntermediate):
             last = [part for part in net.layers if part.stop > part.start][-1:]
             if not last or _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
                 break
-            where = replace(where, bounds=_tightened_if_unsafe(network, where, net, last[0], clause, self.ascent, deadline))
+            where = replace(
+                where, bounds=_tightened_if_unsafe(network, where, net, last[0], clause, self.ascent, deadline)
+            )
         return where.bounds
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
@@ -86,9 +88,7 @@ def _affordable(net: Reduced, steps: int, device: str) -> int:
     return min(steps, int(MOST_WORK[device] / max(step, 1)))
 
 
-def _tightened(
-    network: Network, where: Region, net: Reduced, k: int, ascent: Ascent, deadline: Deadline
-) -> Bounds:
+def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: Ascent, deadline: Deadline) -> Bounds:
     """The region's bounds with those of layer k ascended, standing on the bounds of the layers before."""
     start = net.layers[k].start
     low, high = where.bounds.lower[0, net.neurons], where.bounds.upper[0, net.neurons]
@@ -109,7 +109,9 @@ def _tightened(
         numbers = net.neurons[elements]
         at = (numbers - first).repeat(2)[:, None]
         f.scatter_(1, at, rows.sum(dim=2, dtype=torch.float64))
-        proved = bound_functionals(network, where, node, f[None], by_duals(cut, found.p[None].double(), signs[None])).lower
+        proved = bound_functionals(
+            network, where, node, f[None], by_duals(cut, found.p[None].double(), signs[None])
+        ).lower
         lower[0, numbers] = torch.fmax(lower[0, numbers], proved[0, : len(elements)])
         upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[0, len(elements) :])
     return Bounds(lower, upper)
@@ -140,10 +142,14 @@ def _tightened_if_unsafe(
             seed=seed,
             cone=True,
         )
-        start = Duals((small.upper > -small.lower).float().expand(count, -1), torch.full((count, rows), 0.1, device=device))
+        start = Duals(
+            (small.upper > -small.lower).float().expand(count, -1), torch.full((count, rows), 0.1, device=device)
+        )
         found = ascent.run(climber, asked, start).duals
         numbers = net.neurons[elements]
-        f = lower.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side.double())
+        f = lower.new_zeros(count, network.nodes[node].size).scatter(
+            1, (numbers - first).repeat(2)[:, None], side.double()
+        )
         rule = by_duals(net, found.p[None].double(), asked.signs[None])
         weights = row_weights(found.logits, cone=True)[None]
         proved = bound_rows(network, where, clause.coefficients, clause.offsets, weights, rule, {node: f[None]})[0]
@@ -168,7 +174,13 @@ def _cut(net: Reduced, k: int, elements: Tensor, low: Tensor, high: Tensor) -> R
     """The network up to layer k, whose elements are its outputs."""
     start = net.layers[k].start
     rows = torch.cat([torch.arange(start, device=elements.device), elements])
-    bounds = low[:start], high[:start]
-    return Reduced(
-        net.neurons[:start], net.layers[:k], net.inputs[rows], net.between[rows, :start], net.centre[rows], *bounds
+    return replace(
+        net,
+        neurons=net.neurons[:start],
+        layers=net.layers[:k],
+        inputs=net.inputs[rows],
+        between=net.between[rows, :start],
+        centre=net.centre[rows],
+        lower=low[:start],
+        upper=high[:start],
     )

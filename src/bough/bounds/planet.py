@@ -5,7 +5,7 @@ Columns: free inputs; for each ReLU its input z, and where it is ambiguous at th
 outputs y; the objective t. Rows: `z = affine(earlier columns)`, `x >= z`, `x <= chord`, `y = affine(...)`, `t >= row
 k of the clause at y`. ReLUs blocked at the root need no column, passing ones that depend on very few columns are
 substituted. The limits of a domain are a pure function of its bounds and clause (`limits`), so nothing of an earlier
-domain can linger.
+domain can linger. A ball around the inputs is left out; `lp` says what that costs.
 """
 
 from dataclasses import dataclass

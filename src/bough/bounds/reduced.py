@@ -19,6 +19,7 @@ from bough.bounds.linear import Region
 from bough.bounds.relaxation import chord
 from bough.network import walk
 from bough.network.graph import Network
+from bough.problem.property import Ball
 
 CHUNK_ROWS = 256
 
@@ -34,11 +35,18 @@ class Reduced:
     centre: Tensor  # [n + outputs]: values at the centre of the box with every x = 0
     lower: Tensor  # [n], at the root
     upper: Tensor
+    middle: Tensor  # [inputs], of the box, float64
+    radius: Tensor
+    ball: Ball | None = None  # what else the input is in
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Reduced":
         """The same on a device, in a precision."""
-        rest = (t.to(device, dtype) for t in (self.inputs, self.between, self.centre, self.lower, self.upper))
-        return Reduced(self.neurons.to(device), self.layers, *rest)
+        inputs, between, centre, lower, upper = (
+            t.to(device, dtype) for t in (self.inputs, self.between, self.centre, self.lower, self.upper)
+        )
+        ball = None if self.ball is None else self.ball.to(device, torch.float64)
+        sides = self.middle.to(device), self.radius.to(device)
+        return Reduced(self.neurons.to(device), self.layers, inputs, between, centre, lower, upper, *sides, ball)
 
     @cached_property
     def slope(self) -> Tensor:
@@ -98,4 +106,5 @@ def reduce(network: Network, root: Region) -> Reduced:
         else torch.zeros(0, dtype=torch.int64, device=ambiguous.device)
     )
     bounds = root.bounds.lower[0][neurons], root.bounds.upper[0][neurons]
-    return Reduced(neurons, tuple(layers.values()), inputs * radius, between, centre + inputs @ middle, *bounds)
+    matrices = inputs * radius, between, centre + inputs @ middle
+    return Reduced(neurons, tuple(layers.values()), *matrices, *bounds, middle, radius, root.ball)

@@ -123,7 +123,7 @@ class DomainBatch:
 
 
 def split(domains: DomainBatch, neurons: Tensor) -> DomainBatch:
-    """All children of every domain whose ReLUs `neurons` [domains, levels] (or [domains]) are split, next to each other.
+    """All children, next to each other, of domains whose ReLUs `neurons` [domains, levels] (or [domains]) are split.
 
     Of one split the blocked child comes first; of several, the first column changes slowest. Only the bounds of the
     split ReLUs change here; bounders tighten the rest.

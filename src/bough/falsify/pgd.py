@@ -1,7 +1,8 @@
 """Projected gradient descent: a problem enters, points that may be counterexamples leave; the search replays them.
 
 A short attack: sign steps on the clause's margin (its largest row), from the centre and random points of the box, all
-clauses of a box at once. Its points are also rounded the way a float32 network sees them.
+clauses of a box at once; in a ball, steps along the gradient, since the sign would spread them over all inputs alike.
+Its points are also rounded the way a float32 network sees them.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from bough.budget import Deadline
 from bough.falsify.base import AbstractFalsifier
 from bough.network import walk
 from bough.problem.problem import Problem
-from bough.problem.property import Clause
+from bough.problem.property import Box, Clause, stable_norm
 
 MOST_ATTACKED = 2048  # points in flight; with more clauses than that, each gets one
 
@@ -23,7 +24,7 @@ MOST_ATTACKED = 2048  # points in flight; with more clauses than that, each gets
 @final
 @dataclass(frozen=True)
 class GradientAttack(AbstractFalsifier):
-    """Sign-gradient descent with a step that shrinks from a quarter of the box to a hundredth."""
+    """Gradient descent with a step that shrinks from a quarter of the box, or of the ball, to a hundredth."""
 
     restarts: int = 10
     steps: int = 40
@@ -43,15 +44,19 @@ class GradientAttack(AbstractFalsifier):
         self, problem: Problem, box: int, clauses: list[Clause], generator: torch.Generator, deadline: Deadline
     ) -> Tensor:
         device = torch.device(self.device)
-        network, clauses = problem.network.on(device), [c.on(device) for c in clauses]
-        lower, upper = problem.property.boxes[box].lower.to(device), problem.property.boxes[box].upper.to(device)
+        network, clauses, asked = (
+            problem.network.on(device),
+            [c.on(device) for c in clauses],
+            problem.property.boxes[box].on(device),
+        )
         starts = max(1, min(self.restarts, MOST_ATTACKED // len(clauses)))
         count = starts * len(clauses)
         which = torch.arange(len(clauses), device=device).repeat(starts)  # start 0 of every clause first: the centre
-        noise = torch.rand(count, len(lower), generator=generator, dtype=torch.float64).to(device)
-        noise[: len(clauses)] = 0.5
-        points = lower + noise * (upper - lower)
-        best, best_margin = points, lower.new_full((count,), torch.inf)
+        noise = torch.rand(count, len(asked.lower), generator=generator, dtype=torch.float64).to(device)
+        points = asked.lower + noise * (asked.upper - asked.lower)
+        points[: len(clauses)] = asked.centre
+        points = asked.project(points)
+        best, best_margin = points, points.new_full((count,), torch.inf)
         for k in range(self.steps + 1):
             points = points.detach().requires_grad_()
             margins = _margins(walk.evaluate(network, points), clauses, which)
@@ -61,9 +66,19 @@ class GradientAttack(AbstractFalsifier):
             if bool((best_margin < 0).any()) or k == self.steps or deadline.passed():
                 break
             (gradient,) = torch.autograd.grad(margins.sum(), points)
-            step = (upper - lower) * 0.25 * 0.04 ** (k / self.steps)
-            points = torch.minimum(torch.maximum(points.detach() - step * gradient.sign(), lower), upper)
+            step = 0.25 * 0.04 ** (k / self.steps)
+            points = asked.project(points.detach() - step * _downhill(gradient, asked))
         return best[best_margin.argsort()]
+
+
+def _downhill(gradient: Tensor, box: Box) -> Tensor:
+    """The direction of a step, as long as the box or the ball is wide: a corner, or the gradient in the ball's unit."""
+    if box.ball is None:
+        return (box.upper - box.lower) * gradient.sign()
+    slope = gradient / box.ball.scale
+    # Of length 1 for l2. For l1 the largest element is 1: projecting then leaves the few steepest inputs.
+    size = stable_norm(slope, 2 if box.ball.p == 2 else torch.inf)
+    return 2 * box.ball.radius * slope / size.clamp(min=torch.finfo(size.dtype).tiny)[:, None] / box.ball.scale
 
 
 def _margins(outputs: Tensor, clauses: list[Clause], which: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -126,8 +127,9 @@ class Network:
 
 
 def _moved(op: Operator, device: torch.device) -> Operator:
-    held = {f.name: getattr(op, f.name) for f in fields(op)}
-    return replace(op, **{name: value.to(device) for name, value in held.items() if isinstance(value, Tensor)})
+    held: dict[str, Any] = {f.name: getattr(op, f.name) for f in fields(op)}
+    moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in held.items()}
+    return type(op)(**moved)
 
 
 def _absolute(op: Operator) -> Operator:

@@ -127,8 +127,8 @@ def backward(
 ) -> Tensor:
     """Carry the functionals `f` [batch, *shape of start] back to the input, [batch, *input shape].
 
-    `also` adds functionals of earlier nodes to them; `relu` says how a functional passes a ReLU; `visit` sees every node that a functional reaches, before it is passed
-    on, and is where constants and error bounds are gathered.
+    `also` adds functionals of earlier nodes to them. `relu` says how a functional passes a ReLU; `visit` sees every
+    node that a functional reaches, before it is passed on, and is where constants and error bounds are gathered.
     """
     pending: dict[int, Tensor] = {start: f, **(also or {})}
     for i in range(start, 0, -1):

@@ -1,4 +1,4 @@
-"""The question: input boxes and the unsafe set in disjunctive form, as plain values.
+"""The question: input boxes, with or without a ball, and the unsafe set in disjunctive form, as plain values.
 
 A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every
 row of `coefficients @ y <= offsets` holds at its output y. The set is closed: equality is unsafe, unless the row is
@@ -17,13 +17,72 @@ from torch import Tensor
 
 from bough.errors import PropertyError
 
+NORMS = ("inf", "2", "1")
+"""What `eps` may measure: the largest difference of one input, the Euclidean distance, the sum of all differences."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """All x with `|| scale * (x - centre) ||_p <= radius`, p = 1 or 2; vectors are flat [inputs]."""
+
+    centre: Tensor
+    scale: Tensor  # above 0: what turns a difference of network inputs into the unit of the radius
+    radius: float
+    p: int
+
+    def __post_init__(self) -> None:
+        if self.p not in (1, 2):
+            raise PropertyError(f"a ball of norm {self.p} is not supported; there are 1 and 2, and boxes for inf")
+        if self.centre.shape != self.scale.shape or self.centre.ndim != 1:
+            shapes = f"{tuple(self.centre.shape)} and {tuple(self.scale.shape)}"
+            raise PropertyError(f"a ball needs a centre and a scale, flat and of one length, not {shapes}")
+        if not (math.isfinite(self.radius) and self.radius >= 0):
+            raise PropertyError(f"the radius of a ball is {self.radius}; give a finite number, 0 or more")
+        good = torch.isfinite(self.centre) & torch.isfinite(self.scale) & (self.scale > 0)
+        if not bool(good.all()):
+            raise PropertyError("a ball needs a finite centre, and finite scales above 0")
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Ball":
+        """The same on a device, in a precision."""
+        return Ball(self.centre.to(device, dtype), self.scale.to(device, dtype), self.radius, self.p)
+
+    def distance(self, points: Tensor) -> Tensor:
+        """How far points [..., inputs] are from the centre, in the unit of the radius."""
+        return stable_norm(self.scale * (points - self.centre), self.p)
+
+    def holds(self, point: Tensor) -> bool:
+        """Whether a point is in the ball in real arithmetic; float64 must show it, so not the very rim of it."""
+        # Relative error of the distance: Higham's gamma of one sum and a few operations, doubled.
+        slack = 2 * (len(self.centre) + 8) * torch.finfo(torch.float64).eps
+        return float(self.distance(point)) * (1 + slack) <= self.radius
+
+    def project(self, points: Tensor) -> Tensor:
+        """The points [..., inputs], those outside brought to the rim; no input moves away from the centre's."""
+        away = self.scale * (points - self.centre)
+        if self.p == 2:
+            factor = (self.radius / self.distance(points).clamp(min=torch.finfo(away.dtype).tiny)).clamp(max=1.0)
+            return torch.lerp(self.centre.expand_as(points), points, factor[..., None])
+        # Onto the l1 ball (Duchi et al. 2008): every coordinate shrinks by one threshold, which sorting finds.
+        sizes = away.abs().sort(dim=-1, descending=True).values
+        excess = sizes.cumsum(dim=-1) - self.radius
+        thresholds = excess / torch.arange(1, sizes.shape[-1] + 1, device=sizes.device, dtype=sizes.dtype)
+        kept = (sizes > thresholds).sum(dim=-1, keepdim=True).clamp(min=1)
+        threshold = thresholds.gather(-1, kept - 1).clamp(min=0)
+        shrunk = self.centre + away.sign() * (away.abs() - threshold).clamp(min=0) / self.scale
+        return torch.where(threshold > 0, shrunk, points)
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Lower and upper limit of every input, flat float64 [inputs]; both ends belong to it."""
+    """Lower and upper limit of every input, flat float64 [inputs]; both ends belong to it.
+
+    With a ball, whose centre must be in the box, only what lies in both is meant. The box alone encloses that, so
+    whatever holds over the box holds there.
+    """
 
     lower: Tensor
     upper: Tensor
+    ball: Ball | None = None
 
     def __post_init__(self) -> None:
         if self.lower.shape != self.upper.shape or self.lower.ndim != 1:
@@ -40,6 +99,30 @@ class Box:
             raise PropertyError(
                 f"the box of input X_{i} is empty: lower bound {self.lower[i]:g} is above upper bound {self.upper[i]:g}"
             )
+        if self.ball is None:
+            return
+        if self.ball.centre.shape != self.lower.shape or self.ball.centre.dtype != torch.float64:
+            raise PropertyError(f"the ball has {len(self.ball.centre)} inputs, the box {len(self.lower)}, all float64")
+        if bool(((self.ball.centre < self.lower) | (self.ball.centre > self.upper)).any()):
+            raise PropertyError("the centre of the ball lies outside its box")
+
+    def on(self, device: torch.device) -> "Box":
+        """The same on a device."""
+        ball = None if self.ball is None else self.ball.to(device, torch.float64)
+        return Box(self.lower.to(device), self.upper.to(device), ball)
+
+    @property
+    def centre(self) -> Tensor:
+        """The ball's centre, or the middle of the box."""
+        return (self.lower + self.upper) / 2 if self.ball is None else self.ball.centre
+
+    def project(self, points: Tensor) -> Tensor:
+        """The points [..., inputs], those outside brought into the box and, up to rounding, into the ball."""
+        points = points.clamp(min=self.lower, max=self.upper)
+        if self.ball is None:
+            return points
+        # On its way into the ball an input only moves towards the centre, which is in the box: it stays there.
+        return self.ball.project(points).clamp(min=self.lower, max=self.upper)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +220,11 @@ def robustness_property(
     targets: list[int],
     classes: int,
     clip: tuple[Tensor, Tensor] | None = None,
+    ball: Ball | None = None,
 ) -> Property:
     """No point within `eps` (per input) of `center` has a target class's output reach the label's.
 
-    `clip` limits the box to the valid inputs.
+    `clip` limits the box to the valid inputs, `ball` to what is in it, too.
     """
     if not 0 <= label < classes:
         raise PropertyError(f"label {label} is not a class: the network has {classes} outputs, numbered from 0")
@@ -157,10 +241,10 @@ def robustness_property(
         row = torch.zeros(1, classes, dtype=torch.float64)
         row[0, label], row[0, target] = 1.0, -1.0
         clauses.append(Clause(0, row, torch.zeros(1, dtype=torch.float64), (False,)))
-    return Property((Box(lower, upper),), tuple(clauses))
+    return Property((Box(lower, upper, ball),), tuple(clauses))
 
 
-def image_property(
+def image_property(  # noqa: PLR0913 - the words in which the question is asked
     pixels: Tensor,
     label: int,
     eps: float,
@@ -170,12 +254,15 @@ def image_property(
     mean: float | Sequence[float] = 0.0,
     std: float | Sequence[float] = 1.0,
     clip: tuple[float, float] | None = (0.0, 1.0),
+    norm: str | float = "inf",
 ) -> Property:
     """Robustness of an image given in pixel values, in the normalised inputs `(pixel - mean) / std` that the network
     sees.
 
-    `mean` and `std` are one number or one per channel (the first axis); `clip` is the range of valid pixels.
+    `mean` and `std` are one number or one per channel (the first axis); `clip` is the range of valid pixels; `norm`
+    (inf, 2 or 1) is what `eps` measures, over all pixels and channels, in pixel values.
     """
+    p = _exponent(norm)
     if not (math.isfinite(eps) and eps >= 0):
         raise PropertyError(f"eps is {eps}; give a finite radius, 0 or more")
     centre, spread = (_per_channel(v, pixels, name) for v, name in ((mean, "mean"), (std, "std")))
@@ -191,12 +278,33 @@ def image_property(
         low, high = (((c - centre) / spread).reshape(-1) for c in clip)
         limits = (low, high)
     targets = [k for k in range(classes) if k != label] if target is None else [target]
-    return robustness_property((pixels - centre) / spread, (eps / spread).reshape(-1), label, targets, classes, limits)
+    inputs, radii = ((pixels - centre) / spread).reshape(-1), (eps / spread).reshape(-1)
+    ball = None if p is None else Ball(inputs, spread.reshape(-1).contiguous(), eps, p)
+    return robustness_property(inputs, radii, label, targets, classes, limits, ball)
 
 
 def centre(asked: Property) -> NDArray[np.float64]:
-    """The middle of the first box, flat."""
-    return np.asarray(((asked.boxes[0].lower + asked.boxes[0].upper) / 2).numpy())
+    """The centre of the first ball, or the middle of the first box, flat."""
+    return np.asarray(asked.boxes[0].centre.numpy())
+
+
+def stable_norm(v: Tensor, p: float) -> Tensor:
+    """The norm of each row, scaled by its largest element, so that no square overflows or vanishes."""
+    largest = v.abs().amax(dim=-1, keepdim=True)
+    if p == math.inf:
+        return largest[..., 0]
+    share = v.abs() / torch.where(largest > 0, largest, 1.0)
+    if p == 1:
+        return share.sum(dim=-1) * largest[..., 0]
+    return share.square().sum(dim=-1).sqrt() * largest[..., 0]
+
+
+def _exponent(norm: str | float) -> int | None:
+    """The p of a ball, or None for the box."""
+    known: dict[str | float, int | None] = {"inf": None, math.inf: None, "2": 2, 2: 2, "1": 1, 1: 1}
+    if norm not in known:
+        raise PropertyError(f"there is no norm '{norm}'; there are: {', '.join(NORMS)}")
+    return known[norm]
 
 
 def _per_channel(value: float | Sequence[float], pixels: Tensor, name: str) -> Tensor:

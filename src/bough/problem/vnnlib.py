@@ -77,6 +77,8 @@ def write_property(prop: Property) -> str:
 
 
 def _written_box(box: Box) -> list[str]:
+    if box.ball is not None:
+        raise PropertyError("VNN-LIB has boxes only; a property with a ball cannot be written")
     pairs = enumerate(zip(box.lower.tolist(), box.upper.tolist(), strict=True))
     return [text for i, (lower, upper) in pairs for text in (f"(>= X_{i} {lower!r})", f"(<= X_{i} {upper!r})")]
 

@@ -259,8 +259,14 @@ def _least(values: Tensor) -> float:
 
 def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) -> SearchState:
     """Evaluate points by every clause of their box; unsafe ones are replayed (best first) before they count."""
+    present = boxes.unique().tolist()
+    for box in present:
+        if run.problem.property.boxes[box].ball is not None:
+            mine = (boxes == box).to(points.device)
+            points = torch.where(
+                mine[:, None], run.problem.property.boxes[box].on(points.device).project(points), points
+            )
     outputs = walk.evaluate(run.problem.network.on(points.device), points).cpu()
-    present = set(boxes.unique().tolist())
     margins = torch.full((len(points),), torch.inf, dtype=torch.float64)
     for clause in run.problem.clauses:
         if clause.box in present:

@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bough.problem.problem import Problem
 from bough.problem.property import Box
 
 Vector = NDArray[np.float64]
+PULLS = tuple(2.0**k for k in range(-48, 2, 2))  # how far towards a ball's centre; the last one is the whole way
 
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """An input in the box (up to `representable`), the runtime's output for it, and the clause it makes true."""
+    """An input in box and ball (up to `representable`), the runtime's output for it, and the clause it makes true."""
 
     x: Vector  # flat; every value is one that the network's own input type holds
     y: Vector
@@ -26,7 +28,23 @@ def representable(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vec
     """The nearest point inside the box that the network's input type can hold (float32, as a rule), as float64 values.
 
     Where a side is so thin that no such value lies in it, the nearest one is taken: no other can be fed to the network.
+    With a ball, `x` is drawn towards its centre until the point it is rounded to lies in the ball in real arithmetic.
+    There is one exception, of the same kind: a ball so small that not even its centre, rounded, lies in it has that
+    one point.
     """
+    if box.ball is None:
+        return _rounded(x, box, dtype)
+    inside = box.project(torch.from_numpy(np.asarray(x, dtype=np.float64))).numpy()
+    centre, point = box.ball.centre.numpy(), _rounded(inside, box, dtype)
+    for pull in PULLS:
+        if box.ball.holds(torch.from_numpy(point)):
+            break
+        point = _rounded(centre + (1 - pull) * (inside - centre), box, dtype)
+    return point
+
+
+def _rounded(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vector:
+    """As `representable`, by the box alone."""
     lower, upper = box.lower.numpy(), box.upper.numpy()
     point = np.clip(x, lower, upper).astype(dtype)
     up, down = (np.nextafter(point, dtype.type(end)) for end in (np.inf, -np.inf))
