@@ -14,10 +14,12 @@ Rows of a clause (every one must hold in an unsafe point) enter with weights on 
 constraints enter the same way with weights of their own (`Question.cone`), one multiplier a row: cuts will.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import final
+from functools import cache
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
@@ -28,7 +30,10 @@ from bough.bounds.kernels import Moments
 from bough.bounds.reduced import Reduced
 from bough.budget import Deadline
 
-SMALLEST, LARGEST = 64, 1 << 14  # batch sizes for which a GPU's step is captured: powers of two between these
+SMALLEST = 64  # the least batch for which a GPU's step is captured; others are powers of two
+FUSED = 1024  # from this batch on, Triton's kernels pay for being compiled
+MOVES = ("seat", "step", "settle", "look")
+_log = logging.getLogger(__name__)
 SLACK = {"cpu": 1e-5, "cuda": 1e-3}  # of the input's part of a value: how far rounding in the loop may be off
 
 
@@ -77,14 +82,60 @@ class Ascended:
     value: Tensor  # [domains]
 
 
+class Kernels(Protocol):
+    """What `bounds.kernels` and `bounds.fused` offer."""
+
+    @property
+    def relax(self) -> Callable[..., None]: ...  # noqa: D102 - described there
+    @property
+    def follow(self) -> Callable[..., None]: ...  # noqa: D102
+    @property
+    def climb(self) -> Callable[..., None]: ...  # noqa: D102
+    @property
+    def Products(self) -> Callable[[Tensor, Tensor, int], Any]: ...  # noqa: D102, N802
+
+
+@cache
+def fused_kernels() -> Kernels:
+    """Triton's kernels where Triton works, else PyTorch's."""
+    try:
+        from bough.bounds import fused
+    except Exception:  # noqa: BLE001 - a compiler that is missing or broken in any way is no reason to stop
+        _log.info("Triton is not at hand; the steps of ascent run unfused")
+        return kernels
+    return fused
+
+
+@final
+class BallProducts:
+    """The products with the matrix of the input where the input is in a ball, too."""
+
+    def __init__(self, net: Reduced, size: int) -> None:
+        self._net = net
+        self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
+
+    def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
+        """As `kernels.Products`; the point need not be a corner."""
+        net = self._net
+        found, point = least(lam @ net.inputs, net.middle, net.radius, net.ball)
+        reach.copy_(-found)
+        self.vertex.copy_(point)
+        value.copy_(lam @ net.centre + found)
+
+    def forth(self, z: Tensor) -> None:
+        """As `kernels.Products`."""
+        torch.addmm(self._net.centre, self.vertex, self._net.inputs.T, out=z)
+
+
 @final
 class Climb:
     """The buffers of one batch size, and the ascent's three moves on them: `seat`, `step`, `look`."""
 
-    def __init__(self, net: Reduced, size: int, kind: tuple[int, bool, bool, bool]) -> None:
+    def __init__(self, net: Reduced, size: int, kind: tuple[int, bool, bool, bool], does: Kernels = kernels) -> None:
         rows, own_lines, seeded, cone = kind
-        n, all_rows, inputs, like = len(net.neurons), net.inputs.shape[0], net.inputs.shape[1], net.inputs
+        n, all_rows, like = len(net.neurons), net.inputs.shape[0], net.inputs
         self.net, self.size, self.cone = net, size, cone
+        self.weighing = rows > 1 or cone  # a single row's weight is 1
         self.rows, self.offsets = like.new_zeros(size, rows, all_rows - n), like.new_zeros(size, rows)
         self.signs, self.fresh = (torch.zeros(size, n, dtype=torch.int8, device=like.device) for _ in range(2))
         self.lines = tuple(like.new_zeros(size, n) for _ in range(2)) if own_lines else (net.slope, net.intercept)
@@ -95,7 +146,8 @@ class Climb:
         self.row_moments = Moments(*(like.new_zeros(size, rows) for _ in range(2)))
         self.lam, self.z = (like.new_zeros(size, all_rows) for _ in range(2))
         self.x = like.new_zeros(size, n)
-        self.g, self.vertex = (like.new_zeros(size, inputs) for _ in range(2))
+        self.does = does
+        self.products = BallProducts(net, size) if net.ball is not None else does.Products(like, net.centre, size)
         self.lost, self.reach, self.value, self.best, self.scale = (like.new_zeros(size) for _ in range(5))
         self.now = like.new_zeros(3)  # the schedule's row of this step
 
@@ -127,11 +179,20 @@ class Climb:
     def step(self) -> None:
         """One step of ascent from p, whose pass back is done; then the pass back of the new p."""
         self._forward()
-        n = self.p.shape[1]
-        kernels.climb(self.p, self.moments, self.nu, self.z[:, :n], self.signs, self.scale, self.now)
+        n, record = self.p.shape[1], (self.value, self.best, self.best_p)
+        self._keep_logits()
+        self.does.climb(self.p, self.moments, self.nu, self.z[:, :n], self.signs, self.scale, self.now, record)
         self._tilt(self.z[:, n:])
         self._back(seating=False)
-        kernels.keep(self.value, self.best, ((self.p, self.best_p), (self.logits, self.best_logits)))
+
+    def settle(self) -> None:
+        """Keep the last p, too, if it is the best."""
+        self._keep_logits()
+        kernels.keep(self.value, self.best, self.best_p, self.p)
+
+    def _keep_logits(self) -> None:
+        if self.weighing:
+            torch.where((self.value > self.best)[:, None], self.logits, self.best_logits, out=self.best_logits)
 
     def look(self) -> None:
         """The pass back and forward at the best duals."""
@@ -142,7 +203,7 @@ class Climb:
 
     def _tilt(self, outputs: Tensor) -> None:
         """The step of the rows' weights."""
-        if self.logits.shape[1] == 1 and not self.cone:
+        if not self.weighing:
             return
         weights = self.weights()
         rows = (self.rows @ outputs[:, :, None])[..., 0] - self.offsets
@@ -170,28 +231,21 @@ class Climb:
                 start = torch.where(fresh > 0, gain * (1 - p), gain * p)
                 p.copy_(torch.where(fresh != 0, start, p))
             slope, intercept = (line[..., part] for line in self.lines)
-            kernels.relax(nu, p, sign, slope, intercept, self.lam[:, part], self.lost)
+            self.does.relax(nu, p, sign, slope, intercept, self.lam[:, part], self.lost)
             if self.seed is not None:
                 self.lam[:, part] += self.seed[:, part]
-        torch.mm(self.lam, net.inputs, out=self.g)
-        if net.ball is None:
-            kernels.corner(self.g, self.vertex, self.reach)
-        else:
-            value, point = least(self.g, net.middle, net.radius, net.ball)
-            self.reach.copy_(-value)
-            self.vertex.copy_(point)
-        torch.mv(self.lam, net.centre, out=self.value)
-        self.value.add_(self.lost).sub_(self.reach)
+        self.products.back(self.lam, self.value, self.reach)
+        self.value.add_(self.lost)
 
     def _forward(self) -> None:
         """The corner goes forward through the linearised network: z at every ReLU, and the outputs."""
         net = self.net
-        torch.addmm(net.centre, self.vertex, net.inputs_t, out=self.z)
+        self.products.forth(self.z)
         for part in net.layers:
             if part.start == part.stop:
                 continue
             at, x, (slope, intercept) = self.z[:, part], self.x[:, part], (line[..., part] for line in self.lines)
-            kernels.follow(at, self.nu[:, part], self.p[:, part], self.signs[:, part], slope, intercept, x)
+            self.does.follow(at, self.nu[:, part], self.p[:, part], self.signs[:, part], slope, intercept, x)
             self.z[:, part.stop :].addmm_(x, net.between_t[part, part.stop :])
 
 
@@ -208,10 +262,13 @@ def _fast_products() -> Iterator[None]:
 
 @final
 class Climber:
-    """Ascent on one reduced network: keeps buffers, and on a GPU the captured step, for every batch size met."""
+    """Ascent on one reduced network: keeps, on a GPU, buffers and the captured step for every batch size met.
 
-    def __init__(self, net: Reduced) -> None:
-        self.net = net
+    A network that is ascended on only once is not worth the capture.
+    """
+
+    def __init__(self, net: Reduced, *, capture: bool = True) -> None:
+        self.net, self.capture = net, capture
         self._captured: dict[tuple[int, int, bool, bool, bool], _Captured] = {}
         self.capture_seconds = 0.0
 
@@ -222,13 +279,14 @@ class Climber:
 
     def at(self, size: int, asked: Question) -> "_Captured":
         """Moves for at least `size` domains; on the CPU exactly as many."""
-        if not self.net.inputs.is_cuda:
+        if not (self.capture and self.net.inputs.is_cuda):
             return _Captured(Climb(self.net, size, asked.kind), None)
         room = max(SMALLEST, 1 << (size - 1).bit_length())
         key = (room, *asked.kind)
         if key not in self._captured:
             clock = Deadline.never()
-            self._captured[key] = _capture(Climb(self.net, room, asked.kind))
+            does = fused_kernels() if room >= FUSED else kernels
+            self._captured[key] = _capture(Climb(self.net, room, asked.kind, does))
             self.capture_seconds += clock.elapsed()
         return self._captured[key]
 
@@ -252,11 +310,11 @@ def _capture(climb: Climb) -> _Captured:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for name in ("seat", "step", "look"):
+        for name in MOVES:
             getattr(climb, name)()
     torch.cuda.current_stream().wait_stream(stream)
     try:
-        for name in ("seat", "step", "look"):
+        for name in MOVES:
             graphs[name] = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graphs[name]):
                 getattr(climb, name)()
@@ -295,7 +353,7 @@ class Ascent:
     def _run(self, climber: Climber, asked: Question, start: Duals, fresh: Tensor | None, cutoff: float) -> Ascended:
         count = len(asked.offsets)
         moves = climber.at(count, asked)
-        self._load(moves.climb, asked, start, fresh)
+        _load(moves.climb, asked, start, fresh)
         moves.move("seat")
         found = Ascended(
             Duals(torch.empty_like(start.p), torch.empty_like(start.logits)), asked.offsets.new_empty(count)
@@ -306,6 +364,7 @@ class Ascent:
         for k in range(self.steps):
             if k in self.pauses:
                 self.deadline.check()
+                moves.move("settle")
                 climb = moves.climb
                 done = climb.best[: len(here)] > cutoff + slack * climb.reach[: len(here)]
                 rows = (~done).nonzero()[:, 0]
@@ -316,22 +375,23 @@ class Ascent:
                     moves, here = _shrunk(climber, asked, climb, rows), here[rows]
             moves.climb.now.copy_(table[k])
             moves.move("step")
+        moves.move("settle")
         _store(found, moves.climb, here)
         return found
 
-    @staticmethod
-    def _load(climb: Climb, asked: Question, start: Duals, fresh: Tensor | None) -> None:
-        count = len(asked.offsets)
-        pairs = [(climb.rows, asked.rows), (climb.offsets, asked.offsets), (climb.signs, asked.signs)]
-        pairs += [(climb.p, start.p), (climb.logits, start.logits)]
-        if climb.seed is not None and asked.seed is not None:
-            pairs.append((climb.seed, asked.seed))
-        pairs += [] if asked.lines is None else zip(climb.lines, asked.lines, strict=True)
-        for buffer, value in pairs:
-            buffer[:count] = value
-        climb.fresh.zero_()
-        if fresh is not None:
-            climb.fresh[:count] = fresh
+
+def _load(climb: Climb, asked: Question, start: Duals, fresh: Tensor | None) -> None:
+    count = len(asked.offsets)
+    pairs = [(climb.rows, asked.rows), (climb.offsets, asked.offsets), (climb.signs, asked.signs)]
+    pairs += [(climb.p, start.p), (climb.logits, start.logits)]
+    if climb.seed is not None and asked.seed is not None:
+        pairs.append((climb.seed, asked.seed))
+    pairs += [] if asked.lines is None else zip(climb.lines, asked.lines, strict=True)
+    for buffer, value in pairs:
+        buffer[:count] = value
+    climb.fresh.zero_()
+    if fresh is not None:
+        climb.fresh[:count] = fresh
 
 
 def _store(found: Ascended, climb: Climb, here: Tensor) -> None:
@@ -346,8 +406,8 @@ def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> _C
     """A smaller batch with these rows of the old one, and what its last pass back left for the next step."""
     moves = climber.at(len(rows), asked)
     smaller = moves.climb
-    kept = (*climb.state(), climb.nu, climb.vertex)
-    for new, old in zip((*smaller.state(), smaller.nu, smaller.vertex), kept, strict=True):
+    kept = (*climb.state(), climb.nu, climb.products.vertex)
+    for new, old in zip((*smaller.state(), smaller.nu, smaller.products.vertex), kept, strict=True):
         new[: len(rows)] = old[rows]
     return moves
 
@@ -355,7 +415,7 @@ def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> _C
 def evaluate(climber: Climber, asked: Question, duals: Duals) -> Climb:
     """The pass back and forward at given duals: `value`, `nu`, `z` and `vertex` of the first rows are theirs."""
     moves = climber.at(len(asked.offsets), asked)
-    Ascent._load(moves.climb, asked, duals, None)
+    _load(moves.climb, asked, duals, None)
     moves.climb.best_p.copy_(moves.climb.p)
     moves.climb.best_logits.copy_(moves.climb.logits)
     with _fast_products():

@@ -245,7 +245,7 @@ class DualBounding(AbstractBounding):
 
     def _points(self, place: _Place, asked: Question, duals: Duals) -> Tensor:
         """The corner of the box that attains each bound."""
-        vertex = evaluate(place.climber, asked, duals).vertex[: len(duals.p)]
+        vertex = evaluate(place.climber, asked, duals).products.vertex[: len(duals.p)]
         low, high = place.root.lower, place.root.upper
         return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
 

@@ -1,7 +1,6 @@
 """The element-wise work of dual ascent between its matrix products: one function per pass over memory.
 
-Written for PyTorch, which serves every device; on a CUDA device with a working Triton, `bounds.fused` does each in one
-kernel. All of them write into buffers that exist, so that a step can be captured as a CUDA graph.
+Written for PyTorch, which serves every device; `bounds.fused` does the same in one Triton kernel each. All of them write into buffers that exist, so that a step can be captured as a CUDA graph.
 
 Glossary of `dual` and `ascent`: `nu` [domains, n] the coefficient on a ReLU's output, `lam` on its input, `p` the
 ReLU's dual variable (slope, or multiplier once it is split), `sign` int8 of the split, `slope` and `intercept` [n] of
@@ -31,25 +30,28 @@ def relax(nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor,
     lost += torch.where(free, below * intercept, 0.0).sum(dim=1)
 
 
-def corner(g: Tensor, vertex: Tensor, reach: Tensor) -> None:
-    """The corner of the unit box where `g . s` is least, and minus that least value, in `reach` [domains]."""
-    torch.sum(g.abs(), dim=1, out=reach)
-    torch.sign(g, out=vertex)
-    vertex.neg_()
-
-
 def follow(z: Tensor, nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
     """Pass ReLUs forwards: the outputs `x` that attain the bound for inputs `z`."""
     bent = torch.where(nu >= 0, p * z, torch.addcmul(intercept, slope, z))
     x.copy_(torch.where(sign == 0, bent, torch.where(sign > 0, z, 0.0)))
 
 
-def climb(p: Tensor, moments: Moments, nu: Tensor, z: Tensor, sign: Tensor, scale: Tensor, schedule: Tensor) -> None:
-    """One Adam step of ascent (Kingma & Ba 2015) on p.
+def climb(
+    p: Tensor,
+    moments: Moments,
+    nu: Tensor,
+    z: Tensor,
+    sign: Tensor,
+    scale: Tensor,
+    schedule: Tensor,
+    record: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """One Adam step of ascent (Kingma & Ba 2015) on p, of which it first keeps the best.
 
     `scale` [domains] is the size of a coefficient, the unit in which multipliers move; `schedule` holds the rate and
-    the corrections of both moments at this step.
+    the corrections of both moments at this step; `record` is p's value, the best so far, and the p that had it.
     """
+    keep(*record, p)
     free = sign == 0
     unit = torch.where(free, 1.0, scale[:, None])
     gradient = torch.where(free, nu.clamp(min=0) * z, -sign * z) * unit
@@ -65,12 +67,34 @@ def direction(gradient: Tensor, moments: Moments, schedule: Tensor) -> Tensor:
     return moments.first * schedule[1] / ((moments.second * schedule[2]).sqrt() + 1e-12)
 
 
-def keep(value: Tensor, best: Tensor, pairs: tuple[tuple[Tensor, Tensor], ...]) -> None:
-    """Where `value` [domains] is the best so far, copy the first of each pair of arrays over the second."""
-    wins = value > best
-    for new, old in pairs:
-        torch.where(wins.reshape(-1, *(1,) * (new.ndim - 1)), new, old, out=old)
+def keep(value: Tensor, best: Tensor, best_p: Tensor, p: Tensor) -> None:
+    """Where `value` [domains] is the best so far, p is."""
+    torch.where((value > best)[:, None], p, best_p, out=best_p)
     torch.maximum(best, value, out=best)
+
+
+class Products:
+    """The products with the matrix of the input, nearly all of the arithmetic, in the matrix's own precision."""
+
+    def __init__(self, inputs: Tensor, centre: Tensor, size: int) -> None:
+        self._matrix, self._centre = inputs, centre
+        self._matrix_t = inputs.T.contiguous()
+        self._g, self.vertex = (inputs.new_zeros(size, inputs.shape[1]) for _ in range(2))
+
+    def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
+        """The least values over the unit box of the functionals `lam` [domains, rows], but for what ReLUs lose; what
+        the input makes of them is minus `reach`, at the corner `vertex`.
+        """
+        torch.mm(lam, self._matrix, out=self._g)
+        torch.sum(self._g.abs(), dim=1, out=reach)
+        torch.sign(self._g, out=self.vertex)
+        self.vertex.neg_()
+        torch.mv(lam, self._centre, out=value)
+        value.sub_(reach)
+
+    def forth(self, z: Tensor) -> None:
+        """The rows' values at that corner, with every ambiguous ReLU's output 0."""
+        torch.addmm(self._centre, self.vertex, self._matrix_t, out=z)
 
 
 BETA_1, BETA_2 = 0.9, 0.999

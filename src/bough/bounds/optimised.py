@@ -104,7 +104,7 @@ def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: As
         count = len(rows)
         asked = Question(rows, rows.new_zeros(count, 1), signs.expand(count, -1))
         p = torch.where(signs == 0, (cut.upper > -cut.lower).float(), 0.0).expand(count, -1)
-        found = ascent.run(Climber(cut), asked, Duals(p, rows.new_zeros(count, 1))).duals
+        found = ascent.run(Climber(cut, capture=False), asked, Duals(p, rows.new_zeros(count, 1))).duals
         f = low.new_zeros(count, network.nodes[node].size)
         numbers = net.neurons[elements]
         at = (numbers - first).repeat(2)[:, None]
@@ -129,7 +129,7 @@ def _tightened_if_unsafe(
     small, device = net.to(where.lower.device, torch.float32), where.lower.device
     ascent = replace(ascent, deadline=deadline)
     n, rows = len(net.neurons), len(clause.offsets)
-    climber = Climber(small)
+    climber = Climber(small, capture=False)
     for elements in torch.arange(part.start, part.stop, device=device).split(CHUNK // 2):
         deadline.check()
         side = torch.cat([torch.ones_like(elements), -torch.ones_like(elements)])[:, None]

@@ -59,11 +59,6 @@ class Reduced:
         return -self.lower.clamp(max=0) * self.slope
 
     @cached_property
-    def inputs_t(self) -> Tensor:
-        """Transposed, in the memory order that products want."""
-        return self.inputs.T.contiguous()
-
-    @cached_property
     def between_t(self) -> Tensor:
         """Transposed, in the memory order that products want."""
         return self.between.T.contiguous()

@@ -1,0 +1,217 @@
+"""The element-wise work of dual ascent as Triton kernels: `bounds.kernels` with one pass over memory each.
+
+One program per domain goes along its row. The products with the input's matrix, nearly all of the arithmetic, are
+taken in float16 with float32 sums: rows are scaled to norm 1 and each domain's coefficients to largest element 1, so
+nothing overflows whatever the network's scale, and ascent, which proves nothing, needs no more digits.
+
+Imported only on a CUDA device, and only where a batch is large enough to pay for compiling.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from bough.bounds.kernels import BETA_1, BETA_2, Moments
+
+BLOCK = 1024
+TINY = 1e-30
+
+
+@triton.jit(do_not_specialize=["n", "s_nu", "s_p", "s_sign", "s_line", "s_lam"])
+def _relax(  # type: ignore[no-untyped-def]
+    nu, p, sign, slope, intercept, lam, lost, n, s_nu, s_p, s_sign, s_line, s_lam, block: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    total = 0.0
+    for start in range(0, n, block):
+        at = start + tl.arange(0, block)
+        inside = at < n
+        v = tl.load(nu + row * s_nu + at, mask=inside, other=0.0)
+        q = tl.load(p + row * s_p + at, mask=inside, other=0.0)
+        side = tl.load(sign + row * s_sign + at, mask=inside, other=0)
+        a = tl.load(slope + row * s_line + at, mask=inside, other=0.0)
+        b = tl.load(intercept + row * s_line + at, mask=inside, other=0.0)
+        below = tl.minimum(v, 0.0)
+        bent = (v - below) * q + below * a
+        out = tl.where(side == 0, bent, tl.where(side > 0, v - q, q))
+        tl.store(lam + row * s_lam + at, out, mask=inside)
+        total += tl.sum(tl.where(side == 0, below * b, 0.0))
+    tl.store(lost + row, tl.load(lost + row) + total)
+
+
+@triton.jit(do_not_specialize=["n", "s_z", "s_nu", "s_p", "s_sign", "s_line", "s_x"])
+def _follow(  # type: ignore[no-untyped-def]
+    z, nu, p, sign, slope, intercept, x, n, s_z, s_nu, s_p, s_sign, s_line, s_x, block: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    for start in range(0, n, block):
+        at = start + tl.arange(0, block)
+        inside = at < n
+        w = tl.load(z + row * s_z + at, mask=inside, other=0.0)
+        v = tl.load(nu + row * s_nu + at, mask=inside, other=0.0)
+        q = tl.load(p + row * s_p + at, mask=inside, other=0.0)
+        side = tl.load(sign + row * s_sign + at, mask=inside, other=0)
+        a = tl.load(slope + row * s_line + at, mask=inside, other=0.0)
+        b = tl.load(intercept + row * s_line + at, mask=inside, other=0.0)
+        bent = tl.where(v >= 0, q * w, a * w + b)
+        out = tl.where(side == 0, bent, tl.where(side > 0, w, 0.0))
+        tl.store(x + row * s_x + at, out, mask=inside)
+
+
+@triton.jit(do_not_specialize=["n", "s_z"])
+def _climb(  # type: ignore[no-untyped-def]
+    p, first, second, nu, z, sign, scale, schedule, value, best, best_p, n, s_z,
+    beta_1: tl.constexpr, beta_2: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    rate, c_1, c_2 = tl.load(schedule), tl.load(schedule + 1), tl.load(schedule + 2)
+    size = tl.load(scale + row)
+    wins = tl.load(value + row) > tl.load(best + row)
+    for start in range(0, n, block):
+        at = start + tl.arange(0, block)
+        inside = at < n
+        q = tl.load(p + row * n + at, mask=inside, other=0.0)
+        v = tl.load(nu + row * n + at, mask=inside, other=0.0)
+        w = tl.load(z + row * s_z + at, mask=inside, other=0.0)
+        side = tl.load(sign + row * n + at, mask=inside, other=0).to(tl.float32)
+        m = tl.load(first + row * n + at, mask=inside, other=0.0)
+        s = tl.load(second + row * n + at, mask=inside, other=0.0)
+        if wins:
+            tl.store(best_p + row * n + at, q, mask=inside)
+        free = side == 0
+        unit = tl.where(free, 1.0, size)
+        gradient = tl.where(free, tl.maximum(v, 0.0) * w, -side * w) * unit
+        m = beta_1 * m + (1 - beta_1) * gradient
+        s = beta_2 * s + (1 - beta_2) * gradient * gradient
+        q = q + rate * unit * (m * c_1) / (tl.sqrt(s * c_2) + 1e-12)
+        q = tl.maximum(q, 0.0)
+        q = tl.where(free, tl.minimum(q, 1.0), q)
+        tl.store(p + row * n + at, q, mask=inside)
+        tl.store(first + row * n + at, m, mask=inside)
+        tl.store(second + row * n + at, s, mask=inside)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _shrink(lam, weight, centre, small, factor, constant, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    largest = 0.0
+    total = 0.0
+    for start in range(0, n, block):
+        at = start + tl.arange(0, block)
+        inside = at < n
+        v = tl.load(lam + row * n + at, mask=inside, other=0.0)
+        w = tl.load(weight + at, mask=inside, other=0.0)
+        c = tl.load(centre + at, mask=inside, other=0.0)
+        largest = tl.maximum(largest, tl.max(tl.abs(v * w)))
+        total += tl.sum(v * c)
+    unit = tl.maximum(largest, 1e-30)
+    for start in range(0, n, block):
+        at = start + tl.arange(0, block)
+        inside = at < n
+        v = tl.load(lam + row * n + at, mask=inside, other=0.0)
+        w = tl.load(weight + at, mask=inside, other=0.0)
+        tl.store(small + row * n + at, (v * w / unit).to(tl.float16), mask=inside)
+    tl.store(factor + row, unit)
+    tl.store(constant + row, total)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _corner(g, vertex, reach, factor, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    total = 0.0
+    for start in range(0, n, block):
+        at = start + tl.arange(0, block)
+        inside = at < n
+        v = tl.load(g + row * n + at, mask=inside, other=0.0).to(tl.float32)
+        total += tl.sum(tl.abs(v))
+        corner = tl.where(v > 0, -1.0, tl.where(v < 0, 1.0, 0.0))
+        tl.store(vertex + row * n + at, corner.to(tl.float16), mask=inside)
+    tl.store(reach + row, total * tl.load(factor + row))
+
+
+@triton.jit(do_not_specialize=["n"])
+def _unfold(small, weight, centre, z, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    for start in range(0, n, block):
+        at = start + tl.arange(0, block)
+        inside = at < n
+        v = tl.load(small + row * n + at, mask=inside, other=0.0).to(tl.float32)
+        w = tl.load(weight + at, mask=inside, other=0.0)
+        c = tl.load(centre + at, mask=inside, other=0.0)
+        tl.store(z + row * n + at, v * w + c, mask=inside)
+
+
+def _block(n: int) -> int:
+    return min(BLOCK, max(64, 1 << (n - 1).bit_length()))
+
+
+def relax(nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor, lam: Tensor, lost: Tensor) -> None:
+    """As `kernels.relax`."""
+    n, line = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0
+    strides = nu.stride(0), p.stride(0), sign.stride(0), line, lam.stride(0)
+    _relax[(nu.shape[0],)](nu, p, sign, slope, intercept, lam, lost, n, *strides, block=_block(n))
+
+
+def follow(z: Tensor, nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
+    """As `kernels.follow`."""
+    n, line = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0
+    strides = z.stride(0), nu.stride(0), p.stride(0), sign.stride(0), line, x.stride(0)
+    _follow[(nu.shape[0],)](z, nu, p, sign, slope, intercept, x, n, *strides, block=_block(n))
+
+
+def climb(
+    p: Tensor,
+    moments: Moments,
+    nu: Tensor,
+    z: Tensor,
+    sign: Tensor,
+    scale: Tensor,
+    schedule: Tensor,
+    record: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """As `kernels.climb`; z may be part of a wider array."""
+    value, best, best_p = record
+    n = p.shape[1]
+    state: tuple[Any, ...] = (p, moments.first, moments.second, nu, z, sign, scale, schedule, value, best, best_p)
+    _climb[(p.shape[0],)](*state, n, z.stride(0), beta_1=BETA_1, beta_2=BETA_2, block=_block(n))
+    torch.maximum(best, value, out=best)
+
+
+class Products:
+    """The products with the input's matrix, in float16; as `kernels.Products`."""
+
+    def __init__(self, inputs: Tensor, centre: Tensor, size: int) -> None:
+        self._weight = inputs.abs().sum(dim=1).clamp(min=TINY)
+        self._matrix = (inputs / self._weight[:, None]).half()
+        self._matrix_t = self._matrix.T.contiguous()
+        self._centre = centre
+        rows, columns = inputs.shape
+        half = {"dtype": torch.float16, "device": inputs.device}
+        self._small = torch.zeros(size, rows, **half)
+        self._g, self._vertex = torch.zeros(size, columns, **half), torch.zeros(size, columns, **half)
+        self._factor, self._constant = inputs.new_zeros(size), inputs.new_zeros(size)
+
+    @property
+    def vertex(self) -> Tensor:
+        """The corner of the unit box at which the last functionals were least, [domains, inputs]."""
+        return self._vertex
+
+    def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
+        """The least values over the box of the functionals `lam` [domains, rows], but for what ReLUs lose."""
+        size, rows = lam.shape
+        columns = self._g.shape[1]
+        _shrink[(size,)](
+            lam, self._weight, self._centre, self._small, self._factor, self._constant, rows, block=_block(rows)
+        )
+        torch.mm(self._small, self._matrix, out=self._g)
+        _corner[(size,)](self._g, self._vertex, reach, self._factor, columns, block=_block(columns))
+        torch.sub(self._constant, reach, out=value)
+
+    def forth(self, z: Tensor) -> None:
+        """The rows' values at that corner, with every ambiguous ReLU's output 0."""
+        size, rows = z.shape
+        torch.mm(self._vertex, self._matrix_t, out=self._small)
+        _unfold[(size,)](self._small, self._weight, self._centre, z, rows, block=_block(rows))
