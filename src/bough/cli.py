@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bough.verdict.result import Result
 
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
+TINY = 1e-300  # above 0, by nothing to speak of
 MOST_THREADS = 1024
 
 
@@ -320,7 +321,8 @@ def _summary(result: "Result", *, minimised: bool) -> str:
     if minimised:
         figures.insert(0, f"least margin between {result.lower_bound:.6g} and {result.upper_bound:.6g}")
     elif result.counterexample is None and math.isfinite(result.lower_bound):
-        figures.insert(0, f"margin at least {result.lower_bound:.6g}")
+        above = 0 < result.lower_bound < TINY  # bounds that only look at unsafe points say no more
+        figures.insert(0, "margin above 0" if above else f"margin at least {result.lower_bound:.6g}")
     return f"{result.reason}; " + ", ".join(figures)
 
 

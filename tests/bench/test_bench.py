@@ -315,7 +315,7 @@ def test_the_benchmark_is_the_nearest_folder_with_a_row(tmp_path: Path) -> None:
         (("--method", "attack=maybe"), "'maybe' is no value for the method's field attack"),
         (("--method", "batch=0"), "method 'batch=0': the batch is 0"),
         (("--method", "branching=oracle"), "method 'branching=oracle': there is no branching rule 'oracle'"),
-        (("--method", "bounds=oracle"), "method 'bounds=oracle': there are no bounds 'oracle'"),
+        (("--method", "bounds=oracle"), "method 'bounds=oracle': there is no bounds 'oracle'"),
         (("--device", "abacus"), ""),
         (("--only", "elsewhere"), "lists no instance with 'elsewhere'"),
         (("--every", 0), "--every is 0"),
@@ -354,7 +354,7 @@ def test_built_in_methods(name: str) -> None:
 
 def test_a_method_by_its_fields() -> None:
     method = parse_method("lp-babsr, bounds=dual,batch=1,attack=false,gap=none,seed=7,intermediate=fixed")
-    wanted = api.Options(bounds="dual", batch=1, attack=False, seed=7, intermediate="fixed")
+    wanted = api.Options(bounds="dual", branching="babsr", batch=1, attack=False, seed=7, intermediate="fixed")
     assert method.options == wanted
     assert method.name == "lp-babsr,bounds=dual,batch=1,attack=false,gap=none,seed=7,intermediate=fixed"
     assert parse_method("gap=0.5").options.gap == 0.5

@@ -113,7 +113,7 @@ def test_intermediate_bounds_contain_the_samples_that_satisfy_the_splits(policy,
             # A child's bounds are no wider than its parent's, and the split ReLU is decided.
             assert bool((bounds.lower[d] >= before.lower[d // 2]).all())
             assert bool((bounds.upper[d] <= before.upper[d // 2]).all())
-        assert not bool(bounds.ambiguous()[torch.arange(len(domains)), domains.last_split].any())
+        assert not bool(bounds.ambiguous().gather(1, domains.last_split).any())
         domains = domains_of(bounds, torch.zeros(1, network.outputs).double(), domains.signs)
         keep = torch.randperm(len(domains), generator=g)[:3]
         domains = domains[keep]

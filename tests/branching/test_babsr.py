@@ -23,7 +23,8 @@ from torch import Tensor
 
 from bough.bounds.intermediate import PaperBounds
 from bough.bounds.lp import PlanetLP
-from bough.branching.babsr import BaBSR, Scores, _Memory, local_bias, scores
+from bough.branching.babsr import BaBSR, Memory, Scores, local_bias, scores
+from bough.branching.base import LookAhead
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch, split
 from bough.network.graph import Network
@@ -33,8 +34,11 @@ from bough.problem.problem import Problem
 NEVER = Deadline.never()
 
 
-def slow_scores(network: Network, lower: Array, upper: Array, functional: Array) -> tuple[Array, Array]:
-    """Facts 3.1, neuron by neuron, for layers in one chain."""
+def slow_scores(
+    network: Network, lower: Array, upper: Array, functional: Array, *, worse_side: bool = False
+) -> tuple[Array, Array]:
+    """Facts 3.1, neuron by neuron, for layers in one chain; with the lesser gain of both sides in the later form."""
+    side = min if worse_side else max
     s, t = np.zeros(network.neurons), np.zeros(network.neurons)
     n = list(functional)
     for i in range(len(network.nodes) - 1, 0, -1):
@@ -53,7 +57,7 @@ def slow_scores(network: Network, lower: Array, upper: Array, functional: Array)
             a = positive / (positive - negative) if positive > negative else 1.0
             intercept = -negative * a
             if l < 0 < u:
-                s[first + k] = abs(max(b * n[k] * (a - 1), b * n[k] * a) + min(n[k], 0.0) * intercept)
+                s[first + k] = abs(side(b * n[k] * (a - 1), b * n[k] * a) + min(n[k], 0.0) * intercept)
                 t[first + k] = min(n[k], 0.0) * intercept
             n[k] *= a
     return s, t
@@ -72,17 +76,17 @@ def some_domains(asked: Problem, g: torch.Generator, splits: int) -> DomainBatch
 
 
 @settings(max_examples=30)
-@given(st.sampled_from(("dense", "convolutional")), st.integers(0, 2**31), st.integers(0, 3))
-def test_scores_are_the_formula(kind, seed, splits):
+@given(st.sampled_from(("dense", "convolutional")), st.integers(0, 2**31), st.integers(0, 3), st.booleans())
+def test_scores_are_the_formula(kind, seed, splits, worse_side):
     g = generator(seed)
     network = KINDS[kind](g)
     clauses = [random_clause(g, network.outputs, 2) for _ in range(2)]
     asked = problem(network, [box_around(g, network.inputs)], clauses)
     domains = some_domains(asked, g, splits)
-    found = scores(network, local_bias(network), domains)
+    found = scores(network, local_bias(network), domains, worse_side=worse_side)
     for d in range(len(domains)):
         lower, upper = domains.bounds.lower[d].numpy(), domains.bounds.upper[d].numpy()
-        s, t = slow_scores(network, lower, upper, domains.functional[d].numpy())
+        s, t = slow_scores(network, lower, upper, domains.functional[d].numpy(), worse_side=worse_side)
         np.testing.assert_allclose(found.score[d].numpy(), s, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found.intercept[d].numpy(), t, rtol=1e-9, atol=1e-12)
 
@@ -111,6 +115,8 @@ def test_scores_by_hand():
     # max(2 * -1 * (3/4 - 1), 2 * -1 * 3/4) + min(-1, 0) * 3/4 = 1/2 - 3/4
     assert float(found.score) == pytest.approx(0.25)
     assert float(found.intercept) == pytest.approx(-0.75)
+    # min(2 * -1 * (3/4 - 1), 2 * -1 * 3/4) + min(-1, 0) * 3/4 = -3/2 - 3/4
+    assert float(scores(network, local_bias(network), domain, worse_side=True).score) == pytest.approx(2.25)
 
 
 # The decision rule (facts 3.2), with scores put in its way
@@ -127,16 +133,30 @@ def decide(
     monkeypatch: pytest.MonkeyPatch,
     s: Tensor,
     t: Tensor,
-    memory: _Memory | None = None,
+    memory: Memory | None = None,
     ambiguous: Tensor | None = None,
-) -> tuple[list[int], _Memory]:
-    """What the rule chooses, domain after domain, where the scores are `s` and `t` [domains, 6]."""
-    monkeypatch.setattr("bough.branching.babsr.scores", lambda network, bias, domains: Scores(s, t))
+) -> tuple[list[int], Memory]:
+    """What the rule chooses in one batch, where the scores are `s` and `t` [domains, 6]."""
+    monkeypatch.setattr("bough.branching.babsr.scores", lambda network, bias, domains, worse_side: Scores(s, t))
     asked = three_layers()
     wide = torch.ones_like(s) if ambiguous is None else ambiguous.double()
     domains = domains_of(Bounds(-torch.ones_like(s), wide), torch.ones(1, 1).double())
     decision = BaBSR().decide(memory or BaBSR().prepare(asked), domains)
-    return decision.neurons.tolist(), decision.memory
+    assert decision.neurons.shape == (len(domains), 1)
+    assert isinstance(decision.memory, Memory)
+    return decision.neurons[:, 0].tolist(), decision.memory
+
+
+def one_by_one(
+    monkeypatch: pytest.MonkeyPatch, s: Tensor, t: Tensor, ambiguous: Tensor | None = None
+) -> tuple[list[int], Memory]:
+    """As `decide`, in batches of one domain, as the authors decide."""
+    chosen, memory = list[int](), BaBSR().prepare(three_layers())
+    for d in range(len(s)):
+        mine = None if ambiguous is None else ambiguous[d : d + 1]
+        more, memory = decide(monkeypatch, s[d : d + 1], t[d : d + 1], memory, mine)
+        chosen += more
+    return chosen, memory
 
 
 def test_the_best_score_is_chosen_outside_the_first_layer(monkeypatch):
@@ -160,25 +180,32 @@ def test_a_score_at_the_threshold_is_too_small(monkeypatch):
 
 
 def test_the_first_layer_is_picked_twice_in_a_row_at_most(monkeypatch):
-    """Then the last layer's first ambiguous ReLU, and the count begins anew, also from one batch to the next."""
+    """Then the last layer's first ambiguous ReLU, and the count begins anew."""
     s = torch.zeros(7, 6).double()
     t = tensor([[-1.0, -2.0, 0.0, 0.0, 0.0, 0.0]] * 7)
     ambiguous = tensor([[1, 1, 1, 1, 0, 1]] * 7) > 0
-    together, memory = decide(monkeypatch, s, t, ambiguous=ambiguous)
-    assert together == [1, 1, 5, 1, 1, 5, 1]
-    assert isinstance(memory, _Memory)
+    chosen, memory = one_by_one(monkeypatch, s, t, ambiguous)
+    assert chosen == [1, 1, 5, 1, 1, 5, 1]
     assert memory.first_layer_picks == 1
-    one_by_one, kept = [], None
-    for d in range(7):
-        chosen, kept = decide(monkeypatch, s[d : d + 1], t[d : d + 1], kept, ambiguous[d : d + 1])
-        one_by_one += chosen
-    assert one_by_one == together
+
+
+def test_of_a_batch_all_see_the_count_as_it_stands_before_them(monkeypatch):
+    s = torch.zeros(3, 6).double()
+    t = tensor([[-1.0, -2.0, 0.0, 0.0, 0.0, 0.0]] * 3)
+    ambiguous = tensor([[1, 1, 1, 1, 0, 1]] * 3) > 0
+    chosen, memory = decide(monkeypatch, s[:1], t[:1], ambiguous=ambiguous[:1])
+    assert (chosen, memory.first_layer_picks) == ([1], 1)
+    chosen, memory = decide(monkeypatch, s, t, memory, ambiguous)
+    assert (chosen, memory.first_layer_picks) == ([1, 1, 1], 4)
+    s[1, 4] = 1.0  # chosen by its score: the count is none of its business
+    chosen, memory = decide(monkeypatch, s, t, memory, ambiguous)
+    assert (chosen, memory.first_layer_picks) == ([5, 4, 5], 0)
 
 
 def test_a_pick_in_a_later_layer_resets_the_count(monkeypatch):
     s = torch.zeros(5, 6).double()
     first, second = [-1.0, 0.0, 0.0, 0.0, 0.0, 0.0], [-1.0, 0.0, -0.5, 0.0, 0.0, 0.0]
-    assert decide(monkeypatch, s, tensor([first, second, first, first, first]))[0] == [0, 2, 0, 0, 4]
+    assert one_by_one(monkeypatch, s, tensor([first, second, first, first, first]))[0] == [0, 2, 0, 0, 4]
 
 
 def test_a_choice_by_score_leaves_the_count_alone(monkeypatch):
@@ -186,7 +213,7 @@ def test_a_choice_by_score_leaves_the_count_alone(monkeypatch):
     s = torch.zeros(4, 6).double()
     s[1, 4] = 1.0
     t = tensor([[-1.0, 0.0, 0.0, 0.0, 0.0, 0.0]] * 4)
-    assert decide(monkeypatch, s, t)[0] == [0, 4, 0, 4]
+    assert one_by_one(monkeypatch, s, t)[0] == [0, 4, 0, 4]
 
 
 def test_ties_go_to_the_later_layer_and_to_the_first_relu_in_it(monkeypatch):
@@ -201,16 +228,21 @@ def test_without_scores_the_last_layers_first_ambiguous_relu_is_taken(monkeypatc
 
 
 @settings(max_examples=25)
-@given(st.sampled_from(tuple(KINDS)), st.integers(0, 2**31), st.integers(0, 3))
-def test_what_is_chosen_is_ambiguous(kind, seed, splits):
+@given(st.sampled_from(tuple(KINDS)), st.integers(0, 2**31), st.integers(0, 3), st.booleans(), st.integers(1, 3))
+def test_what_is_chosen_is_ambiguous(kind, seed, splits, worse_side, levels):
+    """And of several to split at once, no two are one; the first is what is chosen alone."""
     g = generator(seed)
     network = KINDS[kind](g)
     asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
     domains = some_domains(asked, g, splits)
-    domains = domains[domains.bounds.ambiguous().any(dim=1)]
+    domains = domains[domains.bounds.ambiguous().sum(dim=1) >= levels]
     if len(domains):
-        chosen = BaBSR().decide(BaBSR().prepare(asked), domains).neurons
-        assert bool(domains.bounds.ambiguous()[torch.arange(len(domains)), chosen].all())
+        rule = BaBSR(worse_side=worse_side)
+        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(levels=levels)).neurons
+        assert chosen.shape == (len(domains), levels)
+        assert bool(domains.bounds.ambiguous().gather(1, chosen).all())
+        assert all(len(set(row)) == levels for row in chosen.tolist())
+        assert torch.equal(chosen[:, :1], rule.decide(rule.prepare(asked), domains).neurons)
 
 
 def test_the_bias_is_the_constant_part_of_every_relus_input():

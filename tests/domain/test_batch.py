@@ -1,4 +1,6 @@
-"""Splitting gives two children that cover the parent; picking and joining lose nothing."""
+"""Splitting gives children that cover the parent; picking and joining lose nothing."""
+
+from dataclasses import replace
 
 import torch
 from hypothesis import given
@@ -18,7 +20,7 @@ def some(seed: int, count: int, neurons: int) -> DomainBatch:
             **vars(made),
             "lower": normal(g, count),
             "clause": torch.arange(count),
-            "start": tuple(f"start {k}" for k in range(count)),
+            "start": (10 + torch.arange(count), normal(g, count, 2)),
         }
     )
 
@@ -28,7 +30,8 @@ def same(a: DomainBatch, b: DomainBatch) -> None:
         assert torch.equal(getattr(a, name), getattr(b, name)), name
     assert torch.equal(a.bounds.lower, b.bounds.lower)
     assert torch.equal(a.bounds.upper, b.bounds.upper)
-    assert a.start == b.start
+    assert len(a.start) == len(b.start)
+    assert all(torch.equal(x, y) for x, y in zip(a.start, b.start, strict=True))
 
 
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 5))
@@ -54,8 +57,34 @@ def test_children_cover_the_parent_and_differ_in_one_relu(seed, count, neurons):
             assert torch.equal(child.bounds.upper[0, others], high[others])
             assert torch.equal(child.signs[0, others], domains.signs[d, others])
             assert (int(child.depth), int(child.last_split)) == (int(domains.depth[d]) + 1, k)
-            assert (float(child.lower), child.start) == (float(domains.lower[d]), (domains.start[d],))
+            assert float(child.lower) == float(domains.lower[d])
+            assert all(torch.equal(c[0], p[d]) for c, p in zip(child.start, domains.start, strict=True))
             assert not bool(child.bounds.ambiguous()[0, k])
+
+
+@given(st.integers(0, 2**31), st.integers(1, 3), st.integers(3, 5), st.integers(1, 3))
+def test_splitting_several_at_once_is_splitting_one_after_the_other(seed, count, neurons, levels):
+    domains = some(seed, count, neurons)
+    g = generator(seed)
+    chosen = torch.stack([torch.randperm(neurons, generator=g)[:levels] for _ in range(count)])
+    step_by_step = domains
+    for level in range(levels):
+        step_by_step = split(step_by_step, chosen[:, level].repeat_interleave(2**level))
+    at_once = split(domains, chosen)
+    assert len(at_once) == count * 2**levels
+    assert torch.equal(at_once.last_split, chosen.repeat_interleave(2**levels, dim=0))
+    same(at_once, replace(step_by_step, last_split=at_once.last_split))
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4))
+def test_columns_hold_everything_but_the_last_split(seed, count):
+    domains = split(some(seed, count, 3), torch.zeros(count, dtype=torch.int64))
+    columns = domains.columns()
+    assert all(len(c) == len(domains) for c in columns)
+    again = DomainBatch.from_columns(columns)
+    assert again.last_split.tolist() == [[-1]] * len(domains)
+    same(replace(again, last_split=domains.last_split), domains)
+    same(domains.to(torch.device("cpu")), domains)
 
 
 def test_splitting_leaves_the_parent_as_it_was():

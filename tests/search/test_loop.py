@@ -13,7 +13,7 @@ from torch import Tensor
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.lp import PlanetLP
 from bough.branching.babsr import BaBSR
-from bough.branching.base import AbstractBrancher, Decision
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.branching.random import RandomChoice
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
@@ -45,8 +45,8 @@ class Nonsense(AbstractBrancher):
     def prepare(self, problem: Problem) -> None:
         """Remember nothing."""
 
-    def decide(self, memory: object, domains: DomainBatch) -> Decision:
-        del memory
+    def decide(self, memory: object, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        del memory, look
         return Decision(self.answer(domains), None)
 
 

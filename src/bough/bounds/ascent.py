@@ -26,9 +26,10 @@ from torch import Tensor
 
 from bough.bounds import kernels
 from bough.bounds.inputs import least
-from bough.bounds.kernels import Moments
-from bough.bounds.reduced import Reduced
+from bough.bounds.kernels import Moments, Signs
+from bough.bounds.reduced import Reduced, Stem
 from bough.budget import Deadline
+from bough.network import walk
 
 SMALLEST = 64  # the least batch for which a GPU's step is captured; others are powers of two
 FUSED = 1024  # from this batch on, Triton's kernels pay for being compiled
@@ -128,6 +129,49 @@ class BallProducts:
 
 
 @final
+class StemProducts:
+    """The products with the matrix of the input, taken apart at the first ReLU layer (`reduced.Stem`)."""
+
+    def __init__(self, net: Reduced, stem: Stem, size: int) -> None:
+        self._net, self._stem, self._radius = net, stem, net.radius.to(net.inputs.dtype)
+        self._first = net.inputs.new_zeros(size, stem.network.nodes[-1].size)
+        self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
+
+    def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
+        """As `kernels.Products`."""
+        stem, count = self._stem, len(self._stem.ambiguous)
+        self._first[:, stem.ambiguous] = lam[:, :count]
+        self._first[:, stem.passing] = lam[:, count:] @ stem.through
+        last = len(stem.network.nodes) - 1
+        f = self._first.reshape(-1, *stem.network.nodes[-1].shape)
+        g = walk.backward(stem.network, last, f, _no_relu, lambda _i, _here: None).reshape(len(lam), -1) * self._radius
+        torch.sum(g.abs(), dim=1, out=reach)
+        torch.neg(g.sign_(), out=self.vertex)
+        torch.mv(lam, self._net.centre, out=value)
+        value.sub_(reach)
+
+    def forth(self, z: Tensor) -> None:
+        """As `kernels.Products`."""
+        stem, count, centre = self._stem, len(self._stem.ambiguous), self._net.centre
+        x = (self.vertex * self._radius).reshape(-1, *stem.network.input_shape)
+        first = walk.forward(stem.network, x)[-1].reshape(len(z), -1)
+        z[:, :count] = centre[:count] + first[:, stem.ambiguous]
+        z[:, count:] = torch.addmm(centre[count:], first[:, stem.passing], stem.through.T)
+
+
+def _no_relu(i: int, _: Tensor) -> Tensor:
+    raise AssertionError(i)
+
+
+def _products(net: Reduced, size: int, does: Kernels) -> Any:
+    if net.ball is not None:
+        return BallProducts(net, size)
+    if net.stem is not None and not net.inputs.is_cuda:
+        return StemProducts(net, net.stem, size)
+    return does.Products(net.inputs, net.centre, size)
+
+
+@final
 class Climb:
     """The buffers of one batch size, and the ascent's three moves on them: `seat`, `step`, `look`."""
 
@@ -137,7 +181,8 @@ class Climb:
         self.net, self.size, self.cone = net, size, cone
         self.weighing = rows > 1 or cone  # a single row's weight is 1
         self.rows, self.offsets = like.new_zeros(size, rows, all_rows - n), like.new_zeros(size, rows)
-        self.signs, self.fresh = (torch.zeros(size, n, dtype=torch.int8, device=like.device) for _ in range(2))
+        split, self.fresh = (torch.zeros(size, n, dtype=torch.int8, device=like.device) for _ in range(2))
+        self.signs = Signs(split, split == 0, split > 0)
         self.lines = tuple(like.new_zeros(size, n) for _ in range(2)) if own_lines else (net.slope, net.intercept)
         self.seed = like.new_zeros(size, n) if seeded else None
         self.p, self.best_p, self.nu = (like.new_zeros(size, n) for _ in range(3))
@@ -147,13 +192,13 @@ class Climb:
         self.lam, self.z = (like.new_zeros(size, all_rows) for _ in range(2))
         self.x = like.new_zeros(size, n)
         self.does = does
-        self.products = BallProducts(net, size) if net.ball is not None else does.Products(like, net.centre, size)
+        self.products = _products(net, size, does)
         self.lost, self.reach, self.value, self.best, self.scale = (like.new_zeros(size) for _ in range(5))
         self.now = like.new_zeros(3)  # the schedule's row of this step
 
     def state(self) -> tuple[Tensor, ...]:
         """Everything that a domain takes along when the batch shrinks."""
-        own = (self.rows, self.offsets, self.signs, self.p, self.best_p, self.logits, self.best_logits)
+        own = (self.rows, self.offsets, *vars(self.signs).values(), self.p, self.best_p, self.logits, self.best_logits)
         moments = (*vars(self.moments).values(), *vars(self.row_moments).values())
         seed = () if self.seed is None else (self.seed,)
         lines = () if self.lines[0].ndim == 1 else self.lines
@@ -167,14 +212,14 @@ class Climb:
         """Start at p; a fresh split's multiplier starts where the bound is the parent's, its p still being the
         parent's slope: beta = nu (1 - alpha) if passing, nu alpha if blocked, where nu is positive.
         """
+        self.signs.renew()
         self._back(seating=True)
         torch.mean(self.nu.abs(), dim=1, out=self.scale) if self.nu.shape[1] else self.scale.fill_(1.0)
         self.best.copy_(self.value)
         self.best_p.copy_(self.p)
         self.best_logits.copy_(self.logits)
         for moments in (self.moments, self.row_moments):
-            moments.first.zero_()
-            moments.second.zero_()
+            moments.reset()
 
     def step(self) -> None:
         """One step of ascent from p, whose pass back is done; then the pass back of the new p."""
@@ -198,6 +243,7 @@ class Climb:
         """The pass back and forward at the best duals."""
         self.p.copy_(self.best_p)
         self.logits.copy_(self.best_logits)
+        self.signs.renew()
         self._back(seating=False)
         self._forward()
 
@@ -224,14 +270,14 @@ class Climb:
         for part in reversed(net.layers):
             if part.start == part.stop:
                 continue
-            nu, p, sign = self.nu[:, part], self.p[:, part], self.signs[:, part]
+            nu, p, signs = self.nu[:, part], self.p[:, part], self.signs[part]
             torch.mm(self.lam[:, part.stop :], net.between[part.stop :, part], out=nu)
             if seating:
                 fresh, gain = self.fresh[:, part], nu.clamp(min=0)
                 start = torch.where(fresh > 0, gain * (1 - p), gain * p)
                 p.copy_(torch.where(fresh != 0, start, p))
             slope, intercept = (line[..., part] for line in self.lines)
-            self.does.relax(nu, p, sign, slope, intercept, self.lam[:, part], self.lost)
+            self.does.relax(nu, p, signs, slope, intercept, self.lam[:, part], self.lost)
             if self.seed is not None:
                 self.lam[:, part] += self.seed[:, part]
         self.products.back(self.lam, self.value, self.reach)
@@ -245,7 +291,7 @@ class Climb:
             if part.start == part.stop:
                 continue
             at, x, (slope, intercept) = self.z[:, part], self.x[:, part], (line[..., part] for line in self.lines)
-            self.does.follow(at, self.nu[:, part], self.p[:, part], self.signs[:, part], slope, intercept, x)
+            self.does.follow(at, self.nu[:, part], self.p[:, part], self.signs[part], slope, intercept, x)
             self.z[:, part.stop :].addmm_(x, net.between_t[part, part.stop :])
 
 
@@ -382,7 +428,7 @@ class Ascent:
 
 def _load(climb: Climb, asked: Question, start: Duals, fresh: Tensor | None) -> None:
     count = len(asked.offsets)
-    pairs = [(climb.rows, asked.rows), (climb.offsets, asked.offsets), (climb.signs, asked.signs)]
+    pairs = [(climb.rows, asked.rows), (climb.offsets, asked.offsets), (climb.signs.sign, asked.signs)]
     pairs += [(climb.p, start.p), (climb.logits, start.logits)]
     if climb.seed is not None and asked.seed is not None:
         pairs.append((climb.seed, asked.seed))

@@ -25,7 +25,7 @@ from bough.domain.batch import Bounds, DomainBatch
 from bough.problem.problem import Problem
 
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
-ABOVE_ZERO = 5e-324  # the least positive number
+ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
 PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
 
@@ -114,8 +114,8 @@ class DualBounding(AbstractBounding):
         self._root_bounds = Bounds(*(torch.cat([getattr(r.bounds, s) for r in regions]) for s in ("lower", "upper")))
         bounded = self._bound(self._roots(), self._config.at_root, cutoff, deadline)
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
-        left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0].tolist()
-        if left:
+        left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
+        if len(left):
             bounded = self._again(bounded, left, cutoff, deadline)
         self._notes["root_seconds"] = clock.elapsed()
         return bounded
@@ -130,17 +130,19 @@ class DualBounding(AbstractBounding):
             )
         return DomainBatch.concatenate(parts)
 
-    def _again(self, bounded: Bounded, left: list[int], cutoff: float, deadline: Deadline) -> Bounded:
-        """Bound the clauses `left` again over bounds that hold at their unsafe points."""
+    def _again(self, bounded: Bounded, rows: Tensor, cutoff: float, deadline: Deadline) -> Bounded:
+        """Bound some clauses again over bounds that hold at their unsafe points."""
         lower, upper, policy = (
             self._root_bounds.lower.clone(),
             self._root_bounds.upper.clone(),
             self._config.intermediate,
         )
-        for k in left:
-            clause = self._problem.clauses[k].on(self._device)
-            tight = policy.for_clause(self._network, self._places[clause.box].root, clause, deadline)
-            lower[k], upper[k] = tight.lower[0], tight.upper[0]
+        for box, place in self._places.items():
+            mine = rows[self._boxes[rows] == box]
+            if len(mine):
+                asked = self._rows[mine], self._offsets[mine]
+                tight = policy.for_clauses(self._network, place.root, *asked, deadline)
+                lower[mine], upper[mine] = tight.lower, tight.upper
         if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
             return bounded
         self._root_bounds, self._own_lines = Bounds(lower, upper), len(self._problem.clauses) > 1
@@ -153,7 +155,6 @@ class DualBounding(AbstractBounding):
         domains = bounded.domains
         p = torch.where(self._root_bounds.ambiguous()[:, self._slots], domains.start[0], 0.0)
         domains = replace(domains, bounds=self._root_bounds, start=(p, domains.start[1]))
-        rows = torch.tensor(left, device=self._device)
         better = self._bound(domains[rows], self._config.at_root, cutoff, deadline)
         columns = [
             column.index_copy(0, rows, new)
@@ -245,7 +246,7 @@ class DualBounding(AbstractBounding):
 
     def _points(self, place: _Place, asked: Question, duals: Duals) -> Tensor:
         """The corner of the box that attains each bound."""
-        vertex = evaluate(place.climber, asked, duals).products.vertex[: len(duals.p)]
+        vertex: Tensor = evaluate(place.climber, asked, duals).products.vertex[: len(duals.p)]
         low, high = place.root.lower, place.root.upper
         return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
 

@@ -14,16 +14,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bough.bounds.kernels import BETA_1, BETA_2, Moments
+from bough.bounds.kernels import BETA_1, BETA_2, Moments, Signs
 
 BLOCK = 1024
 TINY = 1e-30
+ALIGNED = 64  # sides of float16 matrices are padded to multiples of this, for which the library has its best kernels
 
 
 @triton.jit(do_not_specialize=["n", "s_nu", "s_p", "s_sign", "s_line", "s_lam"])
-def _relax(  # type: ignore[no-untyped-def]
-    nu, p, sign, slope, intercept, lam, lost, n, s_nu, s_p, s_sign, s_line, s_lam, block: tl.constexpr
-):
+def _relax(nu, p, sign, slope, intercept, lam, lost, n, s_nu, s_p, s_sign, s_line, s_lam, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     total = 0.0
     for start in range(0, n, block):
@@ -43,9 +42,7 @@ def _relax(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["n", "s_z", "s_nu", "s_p", "s_sign", "s_line", "s_x"])
-def _follow(  # type: ignore[no-untyped-def]
-    z, nu, p, sign, slope, intercept, x, n, s_z, s_nu, s_p, s_sign, s_line, s_x, block: tl.constexpr
-):
+def _follow(z, nu, p, sign, slope, intercept, x, n, s_z, s_nu, s_p, s_sign, s_line, s_x, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     for start in range(0, n, block):
         at = start + tl.arange(0, block)
@@ -62,7 +59,7 @@ def _follow(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["n", "s_z"])
-def _climb(  # type: ignore[no-untyped-def]
+def _climb(
     p, first, second, nu, z, sign, scale, schedule, value, best, best_p, n, s_z,
     beta_1: tl.constexpr, beta_2: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
@@ -94,8 +91,8 @@ def _climb(  # type: ignore[no-untyped-def]
         tl.store(second + row * n + at, s, mask=inside)
 
 
-@triton.jit(do_not_specialize=["n"])
-def _shrink(lam, weight, centre, small, factor, constant, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["n", "s_small"])
+def _shrink(lam, weight, centre, small, factor, constant, n, s_small, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     largest = 0.0
     total = 0.0
@@ -113,13 +110,13 @@ def _shrink(lam, weight, centre, small, factor, constant, n, block: tl.constexpr
         inside = at < n
         v = tl.load(lam + row * n + at, mask=inside, other=0.0)
         w = tl.load(weight + at, mask=inside, other=0.0)
-        tl.store(small + row * n + at, (v * w / unit).to(tl.float16), mask=inside)
+        tl.store(small + row * s_small + at, (v * w / unit).to(tl.float16), mask=inside)
     tl.store(factor + row, unit)
     tl.store(constant + row, total)
 
 
 @triton.jit(do_not_specialize=["n"])
-def _corner(g, vertex, reach, factor, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+def _corner(g, vertex, reach, factor, n, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     total = 0.0
     for start in range(0, n, block):
@@ -132,13 +129,13 @@ def _corner(g, vertex, reach, factor, n, block: tl.constexpr):  # type: ignore[n
     tl.store(reach + row, total * tl.load(factor + row))
 
 
-@triton.jit(do_not_specialize=["n"])
-def _unfold(small, weight, centre, z, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["n", "s_small"])
+def _unfold(small, weight, centre, z, n, s_small, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     for start in range(0, n, block):
         at = start + tl.arange(0, block)
         inside = at < n
-        v = tl.load(small + row * n + at, mask=inside, other=0.0).to(tl.float32)
+        v = tl.load(small + row * s_small + at, mask=inside, other=0.0).to(tl.float32)
         w = tl.load(weight + at, mask=inside, other=0.0)
         c = tl.load(centre + at, mask=inside, other=0.0)
         tl.store(z + row * n + at, v * w + c, mask=inside)
@@ -148,16 +145,16 @@ def _block(n: int) -> int:
     return min(BLOCK, max(64, 1 << (n - 1).bit_length()))
 
 
-def relax(nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor, lam: Tensor, lost: Tensor) -> None:
+def relax(nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, lam: Tensor, lost: Tensor) -> None:
     """As `kernels.relax`."""
-    n, line = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0
+    n, line, sign = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0, signs.sign
     strides = nu.stride(0), p.stride(0), sign.stride(0), line, lam.stride(0)
     _relax[(nu.shape[0],)](nu, p, sign, slope, intercept, lam, lost, n, *strides, block=_block(n))
 
 
-def follow(z: Tensor, nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
+def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
     """As `kernels.follow`."""
-    n, line = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0
+    n, line, sign = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0, signs.sign
     strides = z.stride(0), nu.stride(0), p.stride(0), sign.stride(0), line, x.stride(0)
     _follow[(nu.shape[0],)](z, nu, p, sign, slope, intercept, x, n, *strides, block=_block(n))
 
@@ -167,7 +164,7 @@ def climb(
     moments: Moments,
     nu: Tensor,
     z: Tensor,
-    sign: Tensor,
+    signs: Signs,
     scale: Tensor,
     schedule: Tensor,
     record: tuple[Tensor, Tensor, Tensor],
@@ -175,7 +172,7 @@ def climb(
     """As `kernels.climb`; z may be part of a wider array."""
     value, best, best_p = record
     n = p.shape[1]
-    state: tuple[Any, ...] = (p, moments.first, moments.second, nu, z, sign, scale, schedule, value, best, best_p)
+    state: tuple[Any, ...] = (p, moments.first, moments.second, nu, z, signs.sign, scale, schedule, value, best, best_p)
     _climb[(p.shape[0],)](*state, n, z.stride(0), beta_1=BETA_1, beta_2=BETA_2, block=_block(n))
     torch.maximum(best, value, out=best)
 
@@ -184,34 +181,36 @@ class Products:
     """The products with the input's matrix, in float16; as `kernels.Products`."""
 
     def __init__(self, inputs: Tensor, centre: Tensor, size: int) -> None:
-        self._weight = inputs.abs().sum(dim=1).clamp(min=TINY)
-        self._matrix = (inputs / self._weight[:, None]).half()
-        self._matrix_t = self._matrix.T.contiguous()
-        self._centre = centre
         rows, columns = inputs.shape
-        half = {"dtype": torch.float16, "device": inputs.device}
-        self._small = torch.zeros(size, rows, **half)
-        self._g, self._vertex = torch.zeros(size, columns, **half), torch.zeros(size, columns, **half)
+        wide, long = (-(-count // ALIGNED) * ALIGNED for count in (columns, rows))
+        self._weight = inputs.abs().sum(dim=1).clamp(min=TINY)
+        self._matrix = torch.zeros(long, wide, dtype=torch.float16, device=inputs.device)
+        self._matrix[:rows, :columns] = inputs / self._weight[:, None]
+        self._matrix_t = self._matrix.T.contiguous()
+        self._centre, self._columns = centre, columns
+        self._small, self._g, self._vertex = (
+            torch.zeros(size, count, dtype=torch.float16, device=inputs.device) for count in (long, wide, wide)
+        )
         self._factor, self._constant = inputs.new_zeros(size), inputs.new_zeros(size)
 
     @property
     def vertex(self) -> Tensor:
         """The corner of the unit box at which the last functionals were least, [domains, inputs]."""
-        return self._vertex
+        return self._vertex[:, : self._columns]
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
         """The least values over the box of the functionals `lam` [domains, rows], but for what ReLUs lose."""
         size, rows = lam.shape
-        columns = self._g.shape[1]
+        wide, long = self._g.shape[1], self._small.shape[1]
         _shrink[(size,)](
-            lam, self._weight, self._centre, self._small, self._factor, self._constant, rows, block=_block(rows)
+            lam, self._weight, self._centre, self._small, self._factor, self._constant, rows, long, block=_block(rows)
         )
         torch.mm(self._small, self._matrix, out=self._g)
-        _corner[(size,)](self._g, self._vertex, reach, self._factor, columns, block=_block(columns))
+        _corner[(size,)](self._g, self._vertex, reach, self._factor, wide, block=_block(wide))
         torch.sub(self._constant, reach, out=value)
 
     def forth(self, z: Tensor) -> None:
         """The rows' values at that corner, with every ambiguous ReLU's output 0."""
         size, rows = z.shape
         torch.mm(self._vertex, self._matrix_t, out=self._small)
-        _unfold[(size,)](self._small, self._weight, self._centre, z, rows, block=_block(rows))
+        _unfold[(size,)](self._small, self._weight, self._centre, z, rows, self._small.shape[1], block=_block(rows))

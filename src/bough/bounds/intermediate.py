@@ -20,7 +20,7 @@ from bough.errors import NetworkError
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu
-from bough.problem.property import Box, Clause
+from bough.problem.property import Box
 
 REBUILD_THRESHOLD = 1e-4  # facts 2.3: linear bounds are rebuilt when intervals improved some ReLU by more than this
 
@@ -39,13 +39,15 @@ class AbstractIntermediate(ABC):
 
     @property
     def conditional(self) -> bool:
-        """Whether `for_clause` may leave out safe points."""
+        """Whether `for_clauses` may leave out safe points."""
         return False
 
-    def for_clause(self, network: Network, where: Region, clause: Clause, deadline: Deadline) -> Bounds:
-        """Bounds that need to hold at the clause's unsafe points only; unless a policy knows better, the region's."""
-        del network, clause, deadline
-        return where.bounds
+    def for_clauses(self, network: Network, where: Region, rows: Tensor, offsets: Tensor, deadline: Deadline) -> Bounds:
+        """Bounds [clauses, neurons] that need to hold only where every row of a clause, `rows` [clauses, rows, outputs]
+        @ y <= `offsets` [clauses, rows], holds; unless a policy knows better, the region's own.
+        """
+        del network, rows, deadline
+        return Bounds(where.bounds.lower.expand(len(offsets), -1), where.bounds.upper.expand(len(offsets), -1))
 
     @abstractmethod
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:

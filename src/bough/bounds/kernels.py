@@ -1,9 +1,10 @@
 """The element-wise work of dual ascent between its matrix products: one function per pass over memory.
 
-Written for PyTorch, which serves every device; `bounds.fused` does the same in one Triton kernel each. All of them write into buffers that exist, so that a step can be captured as a CUDA graph.
+Written for PyTorch, which serves every device; `bounds.fused` does the same in one Triton kernel each. All of them
+write into buffers that exist, so that a step can be captured as a CUDA graph.
 
 Glossary of `dual` and `ascent`: `nu` [domains, n] the coefficient on a ReLU's output, `lam` on its input, `p` the
-ReLU's dual variable (slope, or multiplier once it is split), `sign` int8 of the split, `slope` and `intercept` [n] of
+ReLU's dual variable (slope, or multiplier once it is split), `slope` and `intercept` [n] of
 the chord.
 """
 
@@ -20,20 +21,41 @@ class Moments:
     first: Tensor
     second: Tensor
 
+    def reset(self) -> None:
+        """Begin anew; the squares not at 0, around which numbers without full precision make a CPU crawl."""
+        self.first.zero_()
+        self.second.fill_(1e-30)
 
-def relax(nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor, lam: Tensor, lost: Tensor) -> None:
+
+@dataclass(frozen=True, eq=False)
+class Signs:
+    """The splits of a batch [domains, n]: int8 +1 passing, -1 blocked, 0 not split; and the same as masks."""
+
+    sign: Tensor
+    free: Tensor
+    passing: Tensor
+
+    def __getitem__(self, part: slice) -> "Signs":
+        return Signs(self.sign[:, part], self.free[:, part], self.passing[:, part])
+
+    def renew(self) -> None:
+        """Set the masks from the signs."""
+        torch.eq(self.sign, 0, out=self.free)
+        torch.gt(self.sign, 0, out=self.passing)
+
+
+def relax(nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, lam: Tensor, lost: Tensor) -> None:
     """Pass ReLUs backwards: `lam` from `nu`, and what the chords lose is added to `lost` [domains]."""
     below = nu.clamp(max=0)
-    bent = (nu - below) * p + below * slope
-    free = sign == 0
-    lam.copy_(torch.where(free, bent, torch.where(sign > 0, nu - p, p)))
-    lost += torch.where(free, below * intercept, 0.0).sum(dim=1)
+    bent = (nu - below).mul_(p).addcmul_(below, slope)
+    torch.where(signs.free, bent, torch.where(signs.passing, nu - p, p), out=lam)
+    lost += (below * intercept).mul_(signs.free).sum(dim=1)
 
 
-def follow(z: Tensor, nu: Tensor, p: Tensor, sign: Tensor, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
+def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
     """Pass ReLUs forwards: the outputs `x` that attain the bound for inputs `z`."""
     bent = torch.where(nu >= 0, p * z, torch.addcmul(intercept, slope, z))
-    x.copy_(torch.where(sign == 0, bent, torch.where(sign > 0, z, 0.0)))
+    torch.where(signs.free, bent, z * signs.passing, out=x)
 
 
 def climb(
@@ -41,7 +63,7 @@ def climb(
     moments: Moments,
     nu: Tensor,
     z: Tensor,
-    sign: Tensor,
+    signs: Signs,
     scale: Tensor,
     schedule: Tensor,
     record: tuple[Tensor, Tensor, Tensor],
@@ -52,12 +74,10 @@ def climb(
     the corrections of both moments at this step; `record` is p's value, the best so far, and the p that had it.
     """
     keep(*record, p)
-    free = sign == 0
-    unit = torch.where(free, 1.0, scale[:, None])
-    gradient = torch.where(free, nu.clamp(min=0) * z, -sign * z) * unit
-    p += schedule[0] * unit * direction(gradient, moments, schedule)
-    p.clamp_(min=0)
-    torch.where(free, p.clamp(max=1), p, out=p)
+    unit = torch.where(signs.free, 1.0, scale[:, None])
+    gradient = torch.where(signs.free, nu.clamp(min=0), -signs.sign).mul_(z).mul_(unit)
+    p.add_(unit.mul_(schedule[0]).mul_(direction(gradient, moments, schedule))).clamp_(min=0)
+    torch.where(signs.free, p.clamp(max=1), p, out=p)
 
 
 def direction(gradient: Tensor, moments: Moments, schedule: Tensor) -> Tensor:

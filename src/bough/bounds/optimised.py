@@ -12,16 +12,16 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.bounds.ascent import Ascent, Climber, Duals, Question, row_weights
+from bough.bounds.ascent import Ascent, Climber, Duals, Question
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds, settled
 from bough.bounds.linear import Region, bound_functionals, bound_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
-from bough.bounds.relaxation import AbstractSlopes
+from bough.bounds.relaxation import AbstractSlopes, chord
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network.graph import Network
-from bough.problem.property import Box, Clause
+from bough.problem.property import Box
 
 CHUNK = 2048  # functionals in one ascent
 MOST_WORK = {"cpu": 5e11, "cuda": 1e14}  # operations spent at the root; beyond it, fewer steps or none
@@ -58,23 +58,25 @@ class OptimisedBounds(AbstractIntermediate):
 
     @property
     def conditional(self) -> bool:
-        """Whether `for_clause` leaves out safe points."""
+        """Whether `for_clauses` leaves out safe points."""
         return self.unsafe_only
 
-    def for_clause(self, network: Network, where: Region, clause: Clause, deadline: Deadline) -> Bounds:
+    def for_clauses(self, network: Network, where: Region, rows: Tensor, offsets: Tensor, deadline: Deadline) -> Bounds:
         """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
 
         Measured on the paper's networks, earlier layers gain nothing from it, and a third round hardly does.
         """
-        for _ in range(self.rounds if self.unsafe_only else 0):
-            net = reduce(network, where)
-            last = [part for part in net.layers if part.stop > part.start][-1:]
-            if not last or _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
-                break
-            where = replace(
-                where, bounds=_tightened_if_unsafe(network, where, net, last[0], clause, self.ascent, deadline)
-            )
-        return where.bounds
+        bounds = super().for_clauses(network, where, rows, offsets, deadline)
+        if not self.unsafe_only:
+            return bounds
+        net = reduce(network, where)
+        last = [part for part in net.layers if part.stop > part.start][-1:]
+        if not last or _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
+            return bounds
+        ascent = replace(self.ascent, deadline=deadline)
+        for _ in range(self.rounds):
+            bounds = _tightened_if_unsafe(network, where.with_bounds(bounds), net, last[0], rows, offsets, ascent)
+        return bounds
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """As the policy inside says."""
@@ -118,43 +120,45 @@ def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: As
 
 
 def _tightened_if_unsafe(
-    network: Network, where: Region, net: Reduced, part: slice, clause: Clause, ascent: Ascent, deadline: Deadline
+    network: Network, where: Region, net: Reduced, part: slice, rows: Tensor, offsets: Tensor, ascent: Ascent
 ) -> Bounds:
-    """The region's bounds with those of one layer ascended under the constraints `clause.coefficients @ y <= offsets`.
+    """The region's bounds [clauses, neurons] with those of one layer ascended, under the constraints of each clause.
 
-    Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row - offset) wherever the row holds.
+    Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
     """
     node, first = _home(network, net, part)
     lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
-    small, device = net.to(where.lower.device, torch.float32), where.lower.device
-    ascent = replace(ascent, deadline=deadline)
-    n, rows = len(net.neurons), len(clause.offsets)
-    climber = Climber(small, capture=False)
-    for elements in torch.arange(part.start, part.stop, device=device).split(CHUNK // 2):
-        deadline.check()
-        side = torch.cat([torch.ones_like(elements), -torch.ones_like(elements)])[:, None]
-        count = len(side)
-        seed = torch.zeros(count, n, device=device).scatter(1, elements.repeat(2)[:, None], side.float())
+    low, high = lower[:, net.neurons], upper[:, net.neurons]
+    signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
+    lines = chord(low, high), -low.clamp(max=0) * chord(low, high)
+    start = torch.where((signs == 0) & (high > -low), 1.0, 0.0)
+    climber = Climber(net.to(lower.device, torch.float32), capture=False)
+    clauses = len(offsets)
+    for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // clauses)):
+        count = 2 * len(elements)  # functionals of a clause
+
+        def each(of_clause: Tensor, count: int = count) -> Tensor:
+            return of_clause.repeat_interleave(count, dim=0)
+
+        side = torch.cat([torch.ones_like(low[0, elements]), -torch.ones_like(low[0, elements])])[:, None]
+        seed = side.new_zeros(count, len(net.neurons)).scatter(1, elements.repeat(2)[:, None], side)
         asked = Question(
-            clause.coefficients.float().expand(count, -1, -1),
-            clause.offsets.float().expand(count, -1),
-            torch.zeros(count, n, dtype=torch.int8, device=device),
-            seed=seed,
+            each(rows.float()),
+            each(offsets.float()),
+            each(signs),
+            (each(lines[0].float()), each(lines[1].float())),
+            seed.float().repeat(clauses, 1),
             cone=True,
         )
-        start = Duals(
-            (small.upper > -small.lower).float().expand(count, -1), torch.full((count, rows), 0.1, device=device)
-        )
-        found = ascent.run(climber, asked, start).duals
+        weights = torch.full_like(asked.offsets, 0.1)
+        found = ascent.run(climber, asked, Duals(each(start.float()), weights)).duals
         numbers = net.neurons[elements]
-        f = lower.new_zeros(count, network.nodes[node].size).scatter(
-            1, (numbers - first).repeat(2)[:, None], side.double()
-        )
-        rule = by_duals(net, found.p[None].double(), asked.signs[None])
-        weights = row_weights(found.logits, cone=True)[None]
-        proved = bound_rows(network, where, clause.coefficients, clause.offsets, weights, rule, {node: f[None]})[0]
-        lower[0, numbers] = torch.fmax(lower[0, numbers], proved[: len(elements)])
-        upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[len(elements) :])
+        f = side.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side)
+        p, weights = (t.double().reshape(clauses, count, -1) for t in (found.p, found.logits))
+        rule = by_duals(net, p, signs[:, None])
+        proved = bound_rows(network, where, rows, offsets, weights, rule, {node: f.expand(clauses, -1, -1)})
+        lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
+        upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
     return Bounds(lower, upper)
 
 
@@ -183,4 +187,12 @@ def _cut(net: Reduced, k: int, elements: Tensor, low: Tensor, high: Tensor) -> R
         centre=net.centre[rows],
         lower=low[:start],
         upper=high[:start],
+        stem=None
+        if net.stem is None
+        else replace(net.stem, through=net.stem.through[rows[_first(net) :] - _first(net)]),
     )
+
+
+def _first(net: Reduced) -> int:
+    """How many of the first layer are ambiguous."""
+    return int(net.layers[0].stop)

@@ -25,6 +25,30 @@ CHUNK_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
+class Stem:
+    """The first affine stretch of a network that the input only enters through its first ReLU layer.
+
+    There, `inputs` is a product: of that stretch (often a convolution, hence sparse) and of what its ambiguous and
+    passing ReLUs are to the rows. Two thin products instead of a wide one, which is what a CPU wants.
+    """
+
+    network: Network  # up to the first ReLU layer's input, without biases
+    ambiguous: Tensor  # int64: elements of that input
+    passing: Tensor
+    through: Tensor  # [rows after the first layer, passing]
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Stem":
+        """The same on a device, in a precision."""
+        network = self.network.on(device, dtype)
+        return Stem(network, self.ambiguous.to(device), self.passing.to(device), self.through.to(device, dtype))
+
+    @property
+    def work(self) -> int:
+        """Multiplications of one pass."""
+        return self.through.numel() + self.network.multiplications
+
+
+@dataclass(frozen=True, eq=False)
 class Reduced:
     """Ambiguous ReLUs are numbered 0..n-1 in the order of their layers; rows n.. are the network's outputs."""
 
@@ -38,6 +62,7 @@ class Reduced:
     middle: Tensor  # [inputs], of the box, float64
     radius: Tensor
     ball: Ball | None = None  # what else the input is in
+    stem: Stem | None = None  # where it makes a pass cheaper
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Reduced":
         """The same on a device, in a precision."""
@@ -46,7 +71,8 @@ class Reduced:
         )
         ball = None if self.ball is None else self.ball.to(device, torch.float64)
         sides = self.middle.to(device), self.radius.to(device)
-        return Reduced(self.neurons.to(device), self.layers, inputs, between, centre, lower, upper, *sides, ball)
+        stem = None if self.stem is None else self.stem.to(device, dtype)
+        return Reduced(self.neurons.to(device), self.layers, inputs, between, centre, lower, upper, *sides, ball, stem)
 
     @cached_property
     def slope(self) -> Tensor:
@@ -74,6 +100,7 @@ def reduce(network: Network, root: Region) -> Reduced:
         count += len(elements)
     last = len(network.nodes) - 1
     rows = count + network.outputs
+    stem = _stem(network, inside, passing, rows)
     between, centre = root.lower.new_zeros(rows, count), root.lower.new_zeros(rows)
     inputs = root.lower.new_zeros(rows, network.inputs)
     targets = [(network.nodes[i].inputs[0], inside[i], layers[i].start) for i in network.relus]
@@ -89,6 +116,9 @@ def reduce(network: Network, root: Region) -> Reduced:
 
             def relu(i: int, g: Tensor, here: slice = here) -> Tensor:
                 nu = g.reshape(g.shape[0], -1)
+                if stem is not None and i == network.relus[0]:
+                    later = slice(here.start - len(stem.ambiguous), here.stop - len(stem.ambiguous))
+                    stem.through[later] = nu[:, stem.passing]
                 between[here, layers[i]] = nu[:, inside[i]]
                 return (nu * passing[network.slices[i]]).reshape(g.shape)
 
@@ -102,4 +132,20 @@ def reduce(network: Network, root: Region) -> Reduced:
     )
     bounds = root.bounds.lower[0][neurons], root.bounds.upper[0][neurons]
     matrices = inputs * radius, between, centre + inputs @ middle
-    return Reduced(neurons, tuple(layers.values()), *matrices, *bounds, middle, radius, root.ball)
+    if stem is not None and stem.work > inputs.numel():
+        stem = None
+    return Reduced(neurons, tuple(layers.values()), *matrices, *bounds, middle, radius, root.ball, stem)
+
+
+def _stem(network: Network, inside: dict[int, Tensor], passing: Tensor, rows: int) -> Stem | None:
+    """The network's stem, its `through` still to be filled in; None where the input also goes another way."""
+    if not network.relus:
+        return None
+    first = network.relus[0]
+    source = network.nodes[first].inputs[0]
+    around = any(j <= source for i, node in enumerate(network.nodes) if i > source and i != first for j in node.inputs)
+    if around:
+        return None
+    through = passing[network.slices[first]].nonzero()[:, 0]
+    later = passing.new_zeros(rows - len(inside[first]), len(through), dtype=torch.float64)
+    return Stem(network.linear_part(source), inside[first], through, later)

@@ -44,11 +44,9 @@ class GradientAttack(AbstractFalsifier):
         self, problem: Problem, box: int, clauses: list[Clause], generator: torch.Generator, deadline: Deadline
     ) -> Tensor:
         device = torch.device(self.device)
-        network, clauses, asked = (
-            problem.network.on(device),
-            [c.on(device) for c in clauses],
-            problem.property.boxes[box].on(device),
-        )
+        dtype = torch.float32 if device.type == "cuda" else torch.float64  # which is slow on a GPU
+        network, asked = problem.network.on(device, dtype), problem.property.boxes[box].on(device)
+        clauses = [c.on(device) for c in clauses]
         starts = max(1, min(self.restarts, MOST_ATTACKED // len(clauses)))
         count = starts * len(clauses)
         which = torch.arange(len(clauses), device=device).repeat(starts)  # start 0 of every clause first: the centre
@@ -59,7 +57,7 @@ class GradientAttack(AbstractFalsifier):
         best, best_margin = points, points.new_full((count,), torch.inf)
         for k in range(self.steps + 1):
             points = points.detach().requires_grad_()
-            margins = _margins(walk.evaluate(network, points), clauses, which)
+            margins = _margins(walk.evaluate(network, points.to(dtype)).double(), clauses, which)
             better = margins.detach() < best_margin
             best = torch.where(better[:, None], points.detach(), best)
             best_margin = torch.where(better, margins.detach(), best_margin)

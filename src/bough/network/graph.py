@@ -82,20 +82,18 @@ class Network:
                 return layer
         raise IndexError(neuron)
 
-    def on(self, device: torch.device) -> "Network":
-        """The same network with its weights on a device, made once."""
-        if device.type == "cpu":
+    def on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> "Network":
+        """The same network with its weights on a device, in a precision, made once."""
+        if device.type == "cpu" and dtype == torch.float64:
             return self
-        if device not in self._elsewhere:
-            self._elsewhere[device] = self._to(device)
-        return self._elsewhere[device]
+        key = device, dtype
+        if key not in self._elsewhere:
+            self._elsewhere[key] = Network(tuple(replace(n, op=_moved(n.op, device, dtype)) for n in self.nodes))
+        return self._elsewhere[key]
 
     @cached_property
-    def _elsewhere(self) -> dict[torch.device, "Network"]:
+    def _elsewhere(self) -> dict[tuple[torch.device, torch.dtype], "Network"]:
         return {}
-
-    def _to(self, device: torch.device) -> "Network":
-        return Network(tuple(replace(node, op=_moved(node.op, device)) for node in self.nodes))
 
     @cached_property
     def magnitude(self) -> "Network":
@@ -112,6 +110,15 @@ class Network:
         """The same graph with 1 for every weight and bias that is not 0: which elements can be other than exactly 0."""
         return Network(tuple(replace(node, op=_nonzero(_absolute(node.op))) for node in self.nodes))
 
+    def linear_part(self, last: int) -> "Network":
+        """The nodes up to one, without their biases."""
+        return Network(tuple(replace(node, op=_without_bias(node.op)) for node in self.nodes[: last + 1]))
+
+    @property
+    def multiplications(self) -> int:
+        """Of one evaluation at one point."""
+        return sum(_multiplications(node) for node in self.nodes)
+
     @cached_property
     def rounding(self) -> float:
         """Relative error bound, twice over, of any sum this network's operators form in float64 (Higham's gamma_n).
@@ -126,10 +133,15 @@ class Network:
         return 2 * terms * unit / (1 - terms * unit)
 
 
-def _moved(op: Operator, device: torch.device) -> Operator:
-    held: dict[str, Any] = {f.name: getattr(op, f.name) for f in fields(op)}
-    moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in held.items()}
-    return type(op)(**moved)
+def _moved(op: Operator, device: torch.device, dtype: torch.dtype) -> Operator:
+    def moved(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(device, dtype) if value.is_floating_point() else value.to(device)
+
+    make: Any = type(op)
+    made: Operator = make(**{f.name: moved(getattr(op, f.name)) for f in fields(op)})
+    return made
 
 
 def _absolute(op: Operator) -> Operator:
@@ -152,6 +164,13 @@ def _nonzero(op: Operator) -> Operator:
     if isinstance(op, Scale):
         return replace(op, factor=(op.factor > 0).double(), bias=(op.bias > 0).double())
     return op
+
+
+def _multiplications(node: Node) -> int:
+    if isinstance(node.op, Linear | Conv):
+        weight: Tensor = node.op.weight
+        return node.size * math.prod(weight.shape[1:])
+    return node.size
 
 
 def _terms(node: Node) -> int:

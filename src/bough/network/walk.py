@@ -39,6 +39,20 @@ def _conv(op: Conv, shape: Shape, x: Tensor) -> Tensor:
     return functional.conv2d(padded, op.weight, op.bias, op.stride, 0, op.dilation, op.groups)
 
 
+def _by_phases(op: Conv, f: Tensor) -> Tensor:
+    """A transposed convolution as a plain one, which CPUs do more than twice as fast: output positions that leave the
+    same remainder by the stride see the same part of the kernel, so each remainder is a channel of its own.
+    """
+    outs, ins, height, width = op.weight.shape
+    (down, across), taps = op.stride, (-(-height // op.stride[0]), -(-width // op.stride[1]))
+    kernel = functional.pad(op.weight, (0, taps[1] * across - width, 0, taps[0] * down - height))
+    kernel = kernel.reshape(outs, ins, taps[0], down, taps[1], across).permute(1, 3, 5, 0, 2, 4).flip(4, 5)
+    parts = functional.conv2d(f, kernel.reshape(-1, outs, *taps), padding=(taps[0] - 1, taps[1] - 1))
+    batch, _, rows, columns = parts.shape
+    parts = parts.reshape(batch, ins, down, across, rows, columns).permute(0, 1, 4, 2, 5, 3)
+    return parts.reshape(batch, ins, rows * down, columns * across)
+
+
 def _conv_transpose(op: Conv, shapes: Sequence[Shape], f: Tensor) -> tuple[Tensor]:
     _, height, width = shapes[0]
     top, left, bottom, right = op.padding
@@ -53,6 +67,8 @@ def _conv_transpose(op: Conv, shapes: Sequence[Shape], f: Tensor) -> tuple[Tenso
         patches = patches.reshape(f.shape[0], -1, patches.shape[-1])
         kernel = (op.weight.shape[2], op.weight.shape[3])
         spread = functional.fold(patches, (reached[0], reached[1]), kernel, op.dilation, 0, op.stride)
+    elif f.dtype == torch.float32 and not f.is_cuda and op.groups == 1 and op.dilation == (1, 1):
+        spread = _by_phases(op, f)[..., : reached[0], : reached[1]]
     else:
         spread = functional.conv_transpose2d(f, op.weight, None, op.stride, 0, 0, op.groups, op.dilation)
     spread = functional.pad(spread, (0, full[1] - reached[1], 0, full[0] - reached[0]))

@@ -117,7 +117,7 @@ def _next(run: Search, bounding: AbstractBounding, state: SearchState) -> Search
 
 
 def attack(run: Search, state: SearchState) -> SearchState:
-    """Try the falsifier's points: before anything is bounded, and again whenever the search has grown tenfold."""
+    """Try the falsifier's points: before anything is bounded, and again whenever the search has grown a hundredfold."""
     begun = run.deadline.elapsed()
     for box, points in run.falsifier.candidates(run.problem, run.deadline, state.attacked):
         run.deadline.check()
@@ -129,7 +129,7 @@ def attack(run: Search, state: SearchState) -> SearchState:
 
 
 def _next_attack(state: SearchState) -> float:
-    return 0 if state.attacked == 0 else 1000 * 10.0**state.attacked
+    return 0 if state.attacked == 0 else 1000 * 100.0**state.attacked
 
 
 def init(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
@@ -266,7 +266,9 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
             points = torch.where(
                 mine[:, None], run.problem.property.boxes[box].on(points.device).project(points), points
             )
-    outputs = walk.evaluate(run.problem.network.on(points.device), points).cpu()
+    # On a GPU float64 is slow, and a verdict needs no more than what is worth replaying.
+    dtype = torch.float32 if points.is_cuda and run.goal.gap is None else torch.float64
+    outputs = walk.evaluate(run.problem.network.on(points.device, dtype), points.to(dtype)).double().cpu()
     margins = torch.full((len(points),), torch.inf, dtype=torch.float64)
     for clause in run.problem.clauses:
         if clause.box in present:
