@@ -98,7 +98,7 @@ class Options:
             self,
             bounds=bounds,
             device=device,
-            branching=("babsr" if bounds == "lp" else "fsb") if self.branching == AUTO else self.branching,
+            branching=("babsr" if bounds == "lp" else "kfsb") if self.branching == AUTO else self.branching,
             intermediate=("tight" if bounds == "lp" else "optimised")
             if self.intermediate == AUTO
             else self.intermediate,
@@ -122,7 +122,7 @@ class Options:
         rules: Mapping[str, AbstractBrancher] = {
             "babsr": BaBSR(),
             "babsr-min": BaBSR(worse_side=True),
-            "fsb": Filtered(),
+            "fsb": Filtered(product=False),
             "kfsb": Filtered(best=3),
             "random": RandomChoice(self.seed),
         }

@@ -16,28 +16,43 @@ from bough.domain.batch import DomainBatch
 from bough.problem.problem import Problem
 
 
+TINY = 1e-12
+LEAST_GAIN = 1e-4  # of the parent's distance from 0
+
+
 @final
 @dataclass(frozen=True)
 class Filtered(AbstractBrancher):
-    """FSB, or with `best` given, kFSB with that many candidates by each score."""
+    """FSB, or with `best` given, kFSB with that many candidates by each score.
+
+    `product` weighs both children by the product of what they gain, as MIP solvers do, instead of the worse child only.
+    """
 
     best: int | None = None
+    product: bool = True
 
     def prepare(self, problem: Problem) -> Memory:
         """The biases, which do not change."""
         return Memory(problem.network, local_bias(problem.network), 0)
 
     def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """The candidates whose worse child has the highest bound."""
+        """The candidates whose children promise most."""
         memory = memory.on(domains.lower.device)
         found = scores(memory.network, memory.bias, domains, worse_side=True)
         ambiguous = domains.bounds.ambiguous()
         candidates = self._candidates(found, ambiguous, list(memory.network.slices.values()), look.levels)
-        value = look.estimate(domains, candidates).min(dim=2).values
+        value = self._value(look.estimate(domains, candidates), domains.lower)
         # A layer without ambiguous ReLUs still names one; and what two scores propose may be one ReLU.
         value = torch.where(ambiguous.gather(1, candidates) & ~_repeated(candidates), value, -torch.inf)
         order = value.topk(min(look.levels, candidates.shape[1]), dim=1).indices
         return Decision(candidates.gather(1, order), memory)
+
+    def _value(self, children: Tensor, parent: Tensor) -> Tensor:
+        if not self.product:
+            return children.min(dim=2).values
+        # A child is done at 0, so no gain beyond that counts; and one side without any must not hide the other's.
+        size = -parent.clamp(max=-TINY)[:, None, None]
+        return ((children.clamp(max=0) + size) / size).clamp(min=LEAST_GAIN).log().sum(dim=2)
 
     def _candidates(self, found: Scores, ambiguous: Tensor, parts: list[slice], levels: int) -> Tensor:
         by_score = torch.where(ambiguous, found.score, -torch.inf)
