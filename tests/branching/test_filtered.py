@@ -1,6 +1,8 @@
-"""FSB and kFSB: the candidates are the scores' best, the choice is the best of them by its worse child, all of it
-counted.
-"""
+"""FSB and kFSB: the candidates are the scores' best, the choice is the best by its children, all of it counted."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +19,13 @@ from bough.branching.filtered import Filtered
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
+from bough.problem.problem import Problem
 from bough.search.loop import Counted, Search, search
 from bough.verdict.result import Verdict
 
 NEVER = Deadline.never()
 BOUNDERS = {"lp": PlanetLP(), "dual": DualAscent()}
-RULES = [Filtered(), Filtered(best=1), Filtered(best=3)]
+RULES = [Filtered(best, product) for best in (None, 1, 3) for product in (False, True)]
 
 
 def some(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractBounding, DomainBatch]:
@@ -38,64 +41,94 @@ def some(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractBoundi
     return bounding, domains
 
 
-def proposed(kind: str, seed: int, domains: DomainBatch, d: int, best: int | None) -> list[int]:
-    """The candidates of one domain, by loops."""
-    network = hard_case(kind, seed, safe=True).problem.network
+class Noted:
+    """A look-ahead that remembers which candidates it was asked about."""
+
+    def __init__(self, inner: Callable[[DomainBatch, Tensor], Tensor]) -> None:
+        self._inner, self.candidates = inner, torch.zeros(0)
+
+    def __call__(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        self.candidates = neurons
+        return self._inner(domains, neurons)
+
+
+def check_candidates(problem: Problem, domains: DomainBatch, candidates: Tensor, best: int | None) -> None:
+    """By loops: of each layer (or of all, k of them) those with the highest score, then those with the lowest
+    intercept; which of equals does not matter.
+    """
+    network = problem.network
     found = scores(network, local_bias(network), domains, worse_side=True)
-    open_ = domains.bounds.ambiguous()[d].tolist()
-    s, t = found.score[d].tolist(), found.intercept[d].tolist()
-    chosen = []
-    for by in (s, [-v for v in t]):
-        parts = [range(p.start, p.stop) for p in network.slices.values()] if best is None else [range(len(s))]
-        for part in parts:
-            order = sorted((k for k in part if open_[k]), key=lambda k: -by[k])
-            chosen += order[: best or 1]
-    return chosen
+    parts = [range(p.start, p.stop) for p in network.slices.values()] if best is None else [range(network.neurons)]
+    count = 1 if best is None else min(best, network.neurons)
+    assert candidates.shape == (len(domains), 2 * count * len(parts))
+    for d, row in enumerate(candidates.tolist()):
+        open_ = domains.bounds.ambiguous()[d].tolist()
+        for half, by in ((0, found.score[d].tolist()), (1, (-found.intercept[d]).tolist())):
+            for k, part in enumerate(parts):
+                start = count * (half * len(parts) + k)
+                mine = [n for n in row[start : start + count] if open_[n]]
+                wanted = sorted((by[n] for n in part if open_[n]), reverse=True)[:count]
+                assert len(set(mine)) == len(mine)
+                assert sorted((by[n] for n in mine), reverse=True) == wanted
+                assert all(n in part for n in mine)
+
+
+def merit(rule: Filtered, children: Tensor, parent: float) -> float:
+    """The worse child's value; or the product of what both gain of the way to 0, each at least a ten thousandth."""
+    if not rule.product:
+        return float(children.min())
+    way = max(-parent, 1e-12)
+    return sum(math.log(max((min(float(c), 0.0) + way) / way, 1e-4)) for c in children)
+
+
+def check_choice(
+    rule: Filtered, domains: DomainBatch, candidates: Tensor, children: Callable[[int, int], Tensor], chosen: Tensor
+) -> int:
+    """By loops: the candidate of most merit; how often there was a choice."""
+    choices = 0
+    for d, row in enumerate(candidates.tolist()):
+        open_ = [n for n in row if bool(domains.bounds.ambiguous()[d, n])]
+        values = {n: merit(rule, children(d, n), float(domains.lower[d])) for n in open_}
+        best, picked = max(values.values()), values[int(chosen[d])]
+        assert picked == best or picked >= best - 1e-3 * (1 + abs(best))
+        choices += len(set(values.values())) > 1
+    return choices
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("kind", ["dense", "residual"])
-def test_the_choice_is_the_candidate_whose_worse_child_is_best(kind, rule):
+def test_the_choice_is_the_candidate_whose_children_are_best(kind, rule):
     """Estimates are a fixed table here, so that the loop and the rule see the same numbers."""
-    compared = 0
+    choices = 0
     for seed in (1, 5, 9):
+        asked = hard_case(kind, seed, safe=True).problem
         _, domains = some(kind, seed, BOUNDERS["lp"])
-        memory = rule.prepare(hard_case(kind, seed, safe=True).problem)
-        table = torch.rand(len(domains), domains.signs.shape[1], 2, generator=torch.Generator().manual_seed(seed))
-
-        def estimate(asked: DomainBatch, neurons: Tensor, table: Tensor = table) -> Tensor:
-            return table.gather(1, neurons[..., None].expand(-1, -1, 2))
-
-        chosen = rule.decide(memory, domains, LookAhead(estimate)).neurons
+        domains = replace(domains, lower=torch.full_like(domains.lower, -1.0))
+        table = torch.rand(len(domains), domains.signs.shape[1], 2, generator=torch.Generator().manual_seed(seed)) - 1.1
+        look = Noted(lambda _, neurons, table=table: table.gather(1, neurons[..., None].expand(-1, -1, 2)))
+        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
         assert chosen.shape == (len(domains), 1)
-        for d in range(len(domains)):
-            candidates = proposed(kind, seed, domains, d, rule.best)
-            best = max(float(table[d, k].min()) for k in candidates)
-            assert float(table[d, int(chosen[d])].min()) == best
-            assert int(chosen[d]) in candidates
-            assert bool(domains.bounds.ambiguous()[d, int(chosen[d])])
-            compared += len(set(candidates)) > 1
-    assert compared >= 3
+        check_candidates(asked, domains, look.candidates, rule.best)
+        choices += check_choice(rule, domains, look.candidates, lambda d, n, table=table: table[d, n], chosen)
+    assert choices >= 3
 
 
 @pytest.mark.parametrize("name", BOUNDERS)
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_the_choice_by_a_bounders_own_estimates(name, rule):
     """The same with one candidate at a time asked of the bounder: the LP's bounds, or a step of ascent."""
+    choices = 0
     for kind, seed in (("dense", 5), ("residual", 4)):
+        asked = hard_case(kind, seed, safe=True).problem
         bounding, domains = some(kind, seed, BOUNDERS[name])
-        counted = Counted(bounding, NEVER)
-        chosen = rule.decide(rule.prepare(hard_case(kind, seed, safe=True).problem), domains, LookAhead(counted))
-        assert counted.count > 0
-        for d in range(len(domains)):
-            alone = domains[torch.tensor([d])]
-            worse = {
-                k: float(bounding.estimate(alone, torch.tensor([[k]]), NEVER).min())
-                for k in proposed(kind, seed, domains, d, rule.best)
-            }
-            best = max(worse.values())
-            picked = worse[int(chosen.neurons[d])]
-            assert picked == best or picked >= best - 1e-3 * (1 + abs(best))
+        look = Noted(Counted(bounding, NEVER))
+        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
+
+        def children(d: int, n: int, bounding: AbstractBounding = bounding, domains: DomainBatch = domains) -> Tensor:
+            return bounding.estimate(domains[torch.tensor([d])], torch.tensor([[n]]), NEVER)[0, 0]
+
+        choices += check_choice(rule, domains, look.candidates, children, chosen)
+    assert choices >= 2
 
 
 def test_estimates_of_the_lp_are_the_childrens_bounds():
@@ -143,7 +176,7 @@ def test_several_levels_are_several_relus():
     _, domains = some("dense", 1, BOUNDERS["lp"])
     domains = domains[domains.bounds.ambiguous().sum(dim=1) >= 3]
     assert len(domains)
-    rule = Filtered(best=3)
+    rule = Filtered(best=3, product=False)
     values = torch.rand(len(domains), domains.signs.shape[1], 2)
     look = LookAhead(lambda _, n: values.gather(1, n[..., None].expand(-1, -1, 2)), levels=3)
     chosen = rule.decide(rule.prepare(hard_case("dense", 1, safe=True).problem), domains, look).neurons

@@ -1,12 +1,17 @@
-"""The queue of open domains: lowest bound first, the newest among equals, and pruning reports what it drops."""
+"""The queue of open domains: lowest bound first, the newest among equals, and pruning reports what it drops.
 
+Beyond the device's memory domains go to the host and come back; nothing is lost on the way, nor when both are full.
+"""
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import domains_of, tensor
+from tests.support import domains_of, generator, integer, tensor
 
+from bough.budget import OutOfMemory
 from bough.domain.batch import Bounds, DomainBatch
-from bough.search.frontier import Frontier
+from bough.search.frontier import FIRST_CAPACITY, Frontier
 
 
 def some(lowers: list[float], depth: int = 0) -> DomainBatch:
@@ -45,3 +50,92 @@ def test_pruning_drops_what_is_above_and_says_the_lowest_of_it(lowers, cutoff):
     assert len(frontier) == len(lowers) - len(above)
     if len(frontier):
         assert frontier.pick(99).lower.tolist() == sorted(v for v in lowers if v <= cutoff)
+
+
+def numbered(lowers: list[float], first: int) -> DomainBatch:
+    """Domains that can be told apart: `depth` is a running number, and so is the first ReLU's upper bound."""
+    domains = some(lowers)
+    numbers = first + torch.arange(len(lowers))
+    upper = domains.bounds.upper.clone()
+    upper[:, 0] += numbers
+    return DomainBatch(**{**vars(domains), "depth": numbers, "bounds": Bounds(domains.bounds.lower, upper)})
+
+
+def row_bytes() -> int:
+    frontier = Frontier()
+    frontier.push(some([0.0]))
+    return frontier.bytes
+
+
+@pytest.mark.parametrize("room", [0, 1, 3, 10, 1000])
+def test_what_is_spilt_comes_back(room):
+    """Pushes and picks at random, against a plain dictionary: every domain comes out once, as it went in."""
+    g = generator(room)
+    frontier, known, first = Frontier(device_bytes=room * row_bytes()), dict[int, float](), 0
+    for step in range(80):
+        if step % 40 < 25:
+            lowers = torch.randn(integer(g, 1, 12), generator=g).double().tolist()
+            frontier.push(numbered(lowers, first))
+            known |= dict(enumerate(lowers, start=first))
+            first += len(lowers)
+        elif known:
+            taken = frontier.pick(integer(g, 1, 20))
+            assert len(taken)
+            for number, lower, upper in zip(
+                taken.depth.tolist(), taken.lower.tolist(), taken.bounds.upper[:, 0].tolist(), strict=True
+            ):
+                assert known.pop(number) == lower
+                assert upper == 1.0 + number
+        assert len(frontier) == len(known)
+        assert frontier.lowest == min(known.values(), default=float("inf"))
+    while len(frontier):
+        for number in frontier.pick(7).depth.tolist():
+            del known[number]
+    assert not known
+
+
+def test_the_best_bounded_half_is_spilt_and_comes_back_lowest_first():
+    frontier = Frontier(device_bytes=8 * row_bytes())
+    frontier.push(numbered([float(k) for k in range(16)], 0))
+    assert frontier._far is not None
+    assert frontier._far.used == 8
+    assert frontier.pick(4).lower.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert frontier.pick(4).lower.tolist() == [4.0, 5.0, 6.0, 7.0]
+    assert frontier.pick(4).lower.tolist() == [8.0, 9.0, 10.0, 11.0]
+    assert len(frontier) == 4
+
+
+def test_when_the_host_is_full_there_is_an_error_and_nothing_is_lost():
+    frontier = Frontier(device_bytes=4 * row_bytes(), host_bytes=3 * row_bytes())
+    frontier.push(numbered([0.0, 1.0, 2.0, 3.0], 0))
+    with pytest.raises(OutOfMemory, match="8 open domains"):
+        frontier.push(numbered([4.0, 5.0, 6.0, 7.0], 4))
+    assert len(frontier) == 8
+    assert frontier.lowest == 0.0
+    assert sorted(frontier.pick(4).lower.tolist() + frontier.pick(9).lower.tolist()) == [float(k) for k in range(8)]
+
+
+def test_spilt_domains_are_pruned_too():
+    frontier = Frontier(device_bytes=4 * row_bytes())
+    frontier.push(numbered([float(k) for k in range(12)], 0))
+    assert frontier.prune(2.5) == 3.0
+    assert len(frontier) == 3
+    assert frontier.prune(2.5) == float("inf")
+
+
+def test_arrays_grow_and_free_rows_are_used_again():
+    frontier, count = Frontier(), 3 * FIRST_CAPACITY
+    for start in range(0, count, 500):
+        frontier.push(numbered([float((7 * k) % count) for k in range(start, min(start + 500, count))], start))
+    assert frontier.pick(count - 10).lower.tolist() == [float(k) for k in range(count - 10)]
+    frontier.push(numbered([-float(k) for k in range(FIRST_CAPACITY)], count))
+    taken = frontier.pick(10 * count)
+    assert len(taken) == FIRST_CAPACITY + 10
+    assert len(set(taken.depth.tolist())) == len(taken)
+    assert len(frontier) == 0
+    assert len(frontier._near._lower if frontier._near else ()) <= 2 * count
+
+
+def test_an_empty_frontier_has_nothing_to_pick():
+    with pytest.raises(IndexError):
+        Frontier().pick(1)

@@ -1,25 +1,43 @@
 """The loop against strategies that misbehave: nonsense choices, bounds that are no numbers, interruptions."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.support import Array, Judged, Plain, Points, hard_case, sequential, simple_problem
+from tests.support import (
+    Array,
+    Judged,
+    Plain,
+    Points,
+    generator,
+    hard_case,
+    normal,
+    samples,
+    sequential,
+    simple_problem,
+    values_at,
+)
 from torch import Tensor
 
+from bough.bounds.ascent import Ascent
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
 from bough.branching.babsr import BaBSR
 from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.filtered import Filtered
 from bough.branching.random import RandomChoice
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
 from bough.falsify.base import NoAttack
 from bough.problem.problem import Problem
-from bough.search.loop import Goal, Search, SearchState, search
+from bough.search.frontier import Frontier
+from bough.search.loop import Goal, Memory, Search, SearchState, init, search, step
 from bough.search.observe import AbstractObserver
 from bough.verdict.result import Result, Verdict
 
@@ -257,3 +275,118 @@ def test_the_minimum_is_known_whatever_its_sign():
         assert result.lower_bound == pytest.approx(case.least, abs=1.1e-4)
         assert result.upper_bound == pytest.approx(case.least, abs=1.1e-4)
         assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
+
+
+# Memory
+
+
+BOUNDERS: dict[str, AbstractBounder] = {"lp": PlanetLP(), "dual": DualAscent(Ascent(steps=8))}
+
+
+@dataclass(eq=False)
+class Spilling(AbstractObserver):
+    """The most domains that were ever on the host, and whether some came back."""
+
+    most: int = 0
+    back: bool = False
+
+    def seen(self, state: SearchState, seconds: float) -> None:
+        del seconds
+        far = 0 if state.frontier._far is None else state.frontier._far.used
+        self.back |= far < self.most
+        self.most = max(self.most, far)
+
+
+@pytest.mark.parametrize("name", BOUNDERS)
+@pytest.mark.parametrize("device_bytes", [0.0, 1000.0])
+def test_a_search_through_the_host_loses_nothing(name, device_bytes):
+    for kind, seed, safe in (("dense", 1, True), ("residual", 4, True), ("dense", 5, False)):
+        case, watch = hard_case(kind, seed, safe=safe), Spilling()
+        judged = Judged(BOUNDERS[name], case)
+        run = Search(case.problem, judged, RandomChoice(seed), NoAttack(), NEVER, batch=4, observers=(watch,))
+        result = search(replace(run, memory=Memory(device_bytes)))
+        assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
+        assert result.lower_bound <= case.least + 1e-6
+        if safe:
+            assert watch.most > 0
+            assert watch.back
+            assert result.open_domains == 0
+
+
+@pytest.mark.parametrize("name", BOUNDERS)
+@pytest.mark.parametrize("host_bytes", [0.0, 2000.0])
+def test_a_full_memory_ends_a_search_that_keeps_what_it_knows(name, host_bytes):
+    case, watch = hard_case("dense", 1, safe=True), Interrupting(KeyboardInterrupt(), 10**9)
+    run = Search(case.problem, Judged(BOUNDERS[name], case), RandomChoice(0), NoAttack(), NEVER, batch=4)
+    result = search(replace(run, memory=Memory(1000.0, host_bytes), observers=(watch,)))
+    assert result.verdict is Verdict.UNKNOWN
+    assert "--memory" in result.reason
+    assert "open domains fill the memory budget" in result.reason
+    assert result.open_domains > 0
+    assert result.lower_bound <= case.least + 1e-6
+    if watch.lowers:  # the step that did not fit takes nothing away
+        assert result.lower_bound == watch.lowers[-1]
+
+
+# The cost of a step
+
+
+RULES: tuple[AbstractBrancher, ...] = (
+    BaBSR(),
+    BaBSR(worse_side=True),
+    Filtered(),
+    Filtered(best=3),
+    RandomChoice(0),
+)
+
+
+def wide_problem() -> Problem:
+    """Seventy ReLUs, safe, but far from proved at the root: many domains, none of them with every sign known."""
+    g = generator(0)
+    network = sequential(
+        (normal(g, 24, 10) / 10**0.5, normal(g, 24) * 0.1),
+        (normal(g, 24, 24) / 24**0.5, normal(g, 24) * 0.1),
+        (normal(g, 24, 24) / 24**0.5, normal(g, 24) * 0.1),
+        (normal(g, 1, 24) / 24**0.5, [0.0]),
+    )
+    asked = simple_problem(network, [-1.0] * 10, [1.0] * 10, [[0.75]], [0.0])
+    y = values_at(network, samples(asked.property.boxes[0], 20000).numpy())[-1]
+    return simple_problem(network, [-1.0] * 10, [1.0] * 10, [[0.75]], [0.75 * float(y.min()) - 0.2])
+
+
+def lines_of(run: Search, bounding: AbstractBounding, state: SearchState) -> tuple[SearchState, int]:
+    """A step, and how many lines of bough's own files it executes."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if "/bough/" not in frame.f_code.co_filename:
+            return None
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return step(run, bounding, state), lines
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_step_takes_as_many_lines_whatever_the_batch(rule):
+    """Nothing in a step loops over domains in Python: 256 of them take what 16 do, but for a few lines."""
+    asked = wide_problem()
+    run = Search(asked, DualAscent(Ascent(steps=4)), rule, NoAttack(), NEVER, batch=64)
+    bounding = run.bounder.prepare(asked)
+    state = SearchState(Frontier(bounding.pack, bounding.unpack), rule.prepare(asked))
+    state = init(run, bounding, state)
+    while len(state.frontier) < 600:
+        assert len(state.frontier)
+        state = step(run, bounding, state)
+    counts = {}
+    for batch in (16, 256):
+        state, counts[batch] = lines_of(replace(run, batch=batch), bounding, state)
+    print(counts)  # noqa: T201 - pytest shows it on demand
+    assert counts[16] > 100
+    assert abs(counts[256] - counts[16]) <= 24

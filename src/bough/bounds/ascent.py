@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bough.bounds import kernels
 from bough.bounds.inputs import least
-from bough.bounds.kernels import Moments, Signs
+from bough.bounds.kernels import Lines, Moments, Signs
 from bough.bounds.reduced import Reduced, Stem
 from bough.budget import Deadline
 from bough.network import walk
@@ -60,19 +60,21 @@ class Question:
     rows: Tensor  # [domains, rows, outputs]
     offsets: Tensor  # [domains, rows]
     signs: Tensor  # int8 [domains, n]: +1 passing, -1 blocked, 0 not split
-    lines: tuple[Tensor, Tensor] | None = None  # slope and intercept of the chords [domains, n]; None: the root's
+    # Slopes and intercepts of the chords [kinds, n], and the kind of each domain; None: those of the reduced network.
+    lines: tuple[Tensor, Tensor, Tensor] | None = None
     seed: Tensor | None = None  # [domains, n], on the inputs z of the ReLUs
     cone: bool = False
 
     def __getitem__(self, rows: Tensor) -> "Question":
-        lines = None if self.lines is None else (self.lines[0][rows], self.lines[1][rows])
+        lines = None if self.lines is None else (*self.lines[:2], self.lines[2][rows])
         seed = None if self.seed is None else self.seed[rows]
         return Question(self.rows[rows], self.offsets[rows], self.signs[rows], lines, seed, self.cone)
 
     @property
-    def kind(self) -> tuple[int, bool, bool, bool]:
+    def kind(self) -> tuple[int, int, bool, bool]:
         """What the buffers of an ascent depend on."""
-        return self.offsets.shape[1], self.lines is not None, self.seed is not None, self.cone
+        kinds = 1 if self.lines is None else len(self.lines[0])
+        return self.offsets.shape[1], kinds, self.seed is not None, self.cone
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,15 +177,15 @@ def _products(net: Reduced, size: int, does: Kernels) -> Any:
 class Climb:
     """The buffers of one batch size, and the ascent's three moves on them: `seat`, `step`, `look`."""
 
-    def __init__(self, net: Reduced, size: int, kind: tuple[int, bool, bool, bool], does: Kernels = kernels) -> None:
-        rows, own_lines, seeded, cone = kind
+    def __init__(self, net: Reduced, size: int, kind: tuple[int, int, bool, bool], does: Kernels = kernels) -> None:
+        rows, kinds, seeded, cone = kind
         n, all_rows, like = len(net.neurons), net.inputs.shape[0], net.inputs
         self.net, self.size, self.cone = net, size, cone
         self.weighing = rows > 1 or cone  # a single row's weight is 1
         self.rows, self.offsets = like.new_zeros(size, rows, all_rows - n), like.new_zeros(size, rows)
         split, self.fresh = (torch.zeros(size, n, dtype=torch.int8, device=like.device) for _ in range(2))
         self.signs = Signs(split, split == 0, split > 0)
-        self.lines = tuple(like.new_zeros(size, n) for _ in range(2)) if own_lines else (net.slope, net.intercept)
+        self.lines = Lines.buffers(kinds, size, net.slope)
         self.seed = like.new_zeros(size, n) if seeded else None
         self.p, self.best_p, self.nu = (like.new_zeros(size, n) for _ in range(3))
         self.logits, self.best_logits = (like.new_zeros(size, rows) for _ in range(2))
@@ -201,8 +203,7 @@ class Climb:
         own = (self.rows, self.offsets, *vars(self.signs).values(), self.p, self.best_p, self.logits, self.best_logits)
         moments = (*vars(self.moments).values(), *vars(self.row_moments).values())
         seed = () if self.seed is None else (self.seed,)
-        lines = () if self.lines[0].ndim == 1 else self.lines
-        return (*own, *moments, self.best, self.scale, self.value, self.reach, *seed, *lines)
+        return (*own, *moments, self.best, self.scale, self.value, self.reach, *seed, self.lines.of)
 
     def weights(self) -> Tensor:
         """Of the rows, [domains, rows]."""
@@ -212,7 +213,7 @@ class Climb:
         """Start at p; a fresh split's multiplier starts where the bound is the parent's, its p still being the
         parent's slope: beta = nu (1 - alpha) if passing, nu alpha if blocked, where nu is positive.
         """
-        self.signs.renew()
+        self.renew()
         self._back(seating=True)
         torch.mean(self.nu.abs(), dim=1, out=self.scale) if self.nu.shape[1] else self.scale.fill_(1.0)
         self.best.copy_(self.value)
@@ -220,6 +221,12 @@ class Climb:
         self.best_logits.copy_(self.logits)
         for moments in (self.moments, self.row_moments):
             moments.reset()
+
+    def renew(self) -> None:
+        """Bring what is derived from the signs and lines up to date."""
+        self.signs.renew()
+        if self.does is kernels:
+            self.lines.renew()
 
     def step(self) -> None:
         """One step of ascent from p, whose pass back is done; then the pass back of the new p."""
@@ -243,7 +250,7 @@ class Climb:
         """The pass back and forward at the best duals."""
         self.p.copy_(self.best_p)
         self.logits.copy_(self.best_logits)
-        self.signs.renew()
+        self.renew()
         self._back(seating=False)
         self._forward()
 
@@ -276,8 +283,7 @@ class Climb:
                 fresh, gain = self.fresh[:, part], nu.clamp(min=0)
                 start = torch.where(fresh > 0, gain * (1 - p), gain * p)
                 p.copy_(torch.where(fresh != 0, start, p))
-            slope, intercept = (line[..., part] for line in self.lines)
-            self.does.relax(nu, p, signs, slope, intercept, self.lam[:, part], self.lost)
+            self.does.relax(nu, p, signs, self.lines[part], self.lam[:, part], self.lost)
             if self.seed is not None:
                 self.lam[:, part] += self.seed[:, part]
         self.products.back(self.lam, self.value, self.reach)
@@ -290,8 +296,8 @@ class Climb:
         for part in net.layers:
             if part.start == part.stop:
                 continue
-            at, x, (slope, intercept) = self.z[:, part], self.x[:, part], (line[..., part] for line in self.lines)
-            self.does.follow(at, self.nu[:, part], self.p[:, part], self.signs[part], slope, intercept, x)
+            at, x, signs = self.z[:, part], self.x[:, part], self.signs[part]
+            self.does.follow(at, self.nu[:, part], self.p[:, part], signs, self.lines[part], x)
             self.z[:, part.stop :].addmm_(x, net.between_t[part, part.stop :])
 
 
@@ -315,7 +321,7 @@ class Climber:
 
     def __init__(self, net: Reduced, *, capture: bool = True) -> None:
         self.net, self.capture = net, capture
-        self._captured: dict[tuple[int, int, bool, bool, bool], _Captured] = {}
+        self._captured: dict[tuple[int, int, int, bool, bool], _Captured] = {}
         self.capture_seconds = 0.0
 
     def forget(self) -> None:
@@ -388,22 +394,31 @@ class Ascent:
         start: Duals,
         fresh: Tensor | None = None,
         cutoff: float = float("inf"),
+        each: Tensor | None = None,
     ) -> Ascended:
         """Maximise the bound. `fresh` int8 [domains, n] marks splits (by sign) whose p still is the parent's slope.
 
-        Domains whose value passes `cutoff` by more than rounding leave at the next pause.
+        With `each` [rows] there is a row for every domain named in it, as often as it is, with the signs that `fresh`
+        [rows, n] adds to its own. Domains whose value passes `cutoff` by more than rounding leave at the next pause.
         """
         with _fast_products():
-            return self._run(climber, asked, start, fresh, cutoff)
+            return self._run(climber, asked, start, fresh, cutoff, each)
 
-    def _run(self, climber: Climber, asked: Question, start: Duals, fresh: Tensor | None, cutoff: float) -> Ascended:
-        count = len(asked.offsets)
+    def _run(
+        self,
+        climber: Climber,
+        asked: Question,
+        start: Duals,
+        fresh: Tensor | None,
+        cutoff: float,
+        each: Tensor | None,
+    ) -> Ascended:
+        count = len(asked.offsets) if each is None else len(each)
         moves = climber.at(count, asked)
-        _load(moves.climb, asked, start, fresh)
+        _load(moves.climb, asked, start, fresh, each)
         moves.move("seat")
-        found = Ascended(
-            Duals(torch.empty_like(start.p), torch.empty_like(start.logits)), asked.offsets.new_empty(count)
-        )
+        duals = Duals(start.p.new_empty(count, start.p.shape[1]), start.logits.new_empty(count, start.logits.shape[1]))
+        found = Ascended(duals, asked.offsets.new_empty(count))
         here = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
         table = kernels.schedule(self.steps, self.rate, self.decay).to(start.p.device)
         slack = SLACK[start.p.device.type]
@@ -426,18 +441,28 @@ class Ascent:
         return found
 
 
-def _load(climb: Climb, asked: Question, start: Duals, fresh: Tensor | None) -> None:
-    count = len(asked.offsets)
+def _load(climb: Climb, asked: Question, start: Duals, fresh: Tensor | None, each: Tensor | None = None) -> None:
+    """Fill the buffers."""
+    count = len(asked.offsets) if each is None else len(each)
     pairs = [(climb.rows, asked.rows), (climb.offsets, asked.offsets), (climb.signs.sign, asked.signs)]
     pairs += [(climb.p, start.p), (climb.logits, start.logits)]
     if climb.seed is not None and asked.seed is not None:
         pairs.append((climb.seed, asked.seed))
-    pairs += [] if asked.lines is None else zip(climb.lines, asked.lines, strict=True)
+    slope, intercept, of = asked.lines or (climb.net.slope[None], climb.net.intercept[None], None)
+    climb.lines.slope.copy_(slope)
+    climb.lines.intercept.copy_(intercept)
+    if of is not None:
+        pairs.append((climb.lines.of, of))
     for buffer, value in pairs:
-        buffer[:count] = value
+        if each is None:
+            buffer[:count] = value
+        else:
+            torch.index_select(value, 0, each, out=buffer[:count])
     climb.fresh.zero_()
     if fresh is not None:
         climb.fresh[:count] = fresh
+        if each is not None:
+            torch.where(climb.fresh != 0, climb.fresh, climb.signs.sign, out=climb.signs.sign)
 
 
 def _store(found: Ascended, climb: Climb, here: Tensor) -> None:
@@ -454,7 +479,12 @@ def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> _C
     smaller = moves.climb
     kept = (*climb.state(), climb.nu, climb.products.vertex)
     for new, old in zip((*smaller.state(), smaller.nu, smaller.products.vertex), kept, strict=True):
-        new[: len(rows)] = old[rows]
+        torch.index_select(old, 0, rows, out=new[: len(rows)]) if new.dtype == old.dtype else new[: len(rows)].copy_(
+            old[rows]
+        )
+    smaller.lines.slope.copy_(climb.lines.slope)
+    smaller.lines.intercept.copy_(climb.lines.intercept)
+    smaller.renew()
     return moves
 
 

@@ -7,6 +7,7 @@ subtracted, over ReLU bounds that were proved the same way: a domain is closed b
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import final
 
 import torch
@@ -37,7 +38,7 @@ class DualAscent(AbstractBounder):
 
     ascent: Ascent = field(default_factory=Ascent)
     at_root: Ascent = field(default_factory=lambda: Ascent(steps=100, decay=0.97))
-    glance: Ascent = field(default_factory=lambda: Ascent(steps=1))  # for estimates
+    glance: Ascent = field(default_factory=lambda: Ascent(steps=0))  # for estimates
     intermediate: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
     device: str = "cpu"
     batch: int = 1 << 14  # most domains in one ascent
@@ -53,6 +54,11 @@ class _Place:
 
     root: Region
     climber: Climber
+
+    @cached_property
+    def passing(self) -> Tensor:
+        """Which ReLUs the box alone decides to be passing, [neurons]."""
+        return self.root.bounds.lower[0] >= 0
 
     @property
     def net(self) -> Reduced:
@@ -202,15 +208,18 @@ class DualBounding(AbstractBounding):
 
     def _question(self, place: _Place, domains: DomainBatch) -> tuple[Question, Duals]:
         low, high = (side[:, place.net.neurons] for side in (domains.bounds.lower, domains.bounds.upper))
-        lines = None
-        if self._own_lines:
-            slope = chord(low, high)
-            lines = slope.float(), (-low.clamp(max=0) * slope).float()
         # A ReLU may be decided without having been split, by the bounds of its clause: its sign is known all the same.
         signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
         rows, offsets = self._rows[domains.clause].float(), self._offsets[domains.clause].float()
+        lines = (*self._lines(place), domains.clause) if self._own_lines else None
         asked = Question(rows, offsets, signs, lines)
         return asked, Duals(domains.start[0][:, self._own(place)], domains.start[1])
+
+    def _lines(self, place: _Place) -> tuple[Tensor, Tensor]:
+        """Slopes and intercepts of every clause's chords at the root, where ReLUs that are not split still have them."""
+        low, high = (side[:, place.net.neurons] for side in (self._root_bounds.lower, self._root_bounds.upper))
+        slope = chord(low, high)
+        return slope.float(), (-low.clamp(max=0) * slope).float()
 
     def _own(self, place: _Place) -> Tensor | slice:
         """Where a box's ReLUs are among the slots."""
@@ -256,7 +265,7 @@ class DualBounding(AbstractBounding):
         parts = []
         for piece in torch.arange(len(domains)).split(max(1, PROOF_BYTES[self._device.type] // widest)):
             rows = slice(int(piece[0]), int(piece[-1]) + 1)
-            rule = by_duals(place.net, duals.p[rows, None].double(), asked.signs[rows, None])
+            rule = by_duals(place.net, duals.p[rows, None].double(), asked.signs[rows, None], place.passing)
             where = place.root.with_bounds(domains.bounds[rows])
             clause, weights = domains.clause[rows], row_weights(duals.logits[rows])[:, None]
             parts.append(bound_rows(self._network, where, self._rows[clause], self._offsets[clause], weights, rule))
@@ -278,7 +287,7 @@ class DualBounding(AbstractBounding):
         return Bounded(replace(domains, lower=lower), points, torch.cat([bounded.owners(), left]))
 
     def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
-        """A few steps of ascent for each child; minus infinity where a ReLU is not ambiguous in its box."""
+        """Where each child's ascent would start; minus infinity where a ReLU is not ambiguous in its box."""
         candidates = neurons.shape[1]
         value = torch.full((len(domains), candidates, 2), -torch.inf, device=self._device)
         for place, rows in self._by_place(domains):
@@ -292,8 +301,7 @@ class DualBounding(AbstractBounding):
                 chosen = slot[neurons[piece]].repeat_interleave(2, dim=1).reshape(-1, 1)
                 sign = torch.tensor([[-1], [1]], dtype=torch.int8, device=self._device).repeat(len(each) // 2, 1)
                 fresh = sign.new_zeros(len(each), n + 1).scatter_(1, chosen, sign)[:, :n]
-                asked = replace(asked[each], signs=torch.where(fresh != 0, fresh, asked.signs[each]))
-                found = ascent.run(place.climber, asked, start[each], fresh).value
+                found = ascent.run(place.climber, asked, start, fresh, each=each).value
                 value[piece] = torch.where(chosen[:, 0] < n, found, -torch.inf).reshape(len(piece), candidates, 2)
         return value
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bough.bounds.kernels import BETA_1, BETA_2, Moments, Signs
+from bough.bounds.kernels import BETA_1, BETA_2, Lines, Moments, Signs
 
 BLOCK = 1024
 TINY = 1e-30
@@ -22,8 +22,9 @@ ALIGNED = 64  # sides of float16 matrices are padded to multiples of this, for w
 
 
 @triton.jit(do_not_specialize=["n", "s_nu", "s_p", "s_sign", "s_line", "s_lam"])
-def _relax(nu, p, sign, slope, intercept, lam, lost, n, s_nu, s_p, s_sign, s_line, s_lam, block: tl.constexpr):
+def _relax(nu, p, sign, slope, intercept, of, lam, lost, n, s_nu, s_p, s_sign, s_line, s_lam, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
+    line = tl.load(of + row) * s_line
     total = 0.0
     for start in range(0, n, block):
         at = start + tl.arange(0, block)
@@ -31,8 +32,8 @@ def _relax(nu, p, sign, slope, intercept, lam, lost, n, s_nu, s_p, s_sign, s_lin
         v = tl.load(nu + row * s_nu + at, mask=inside, other=0.0)
         q = tl.load(p + row * s_p + at, mask=inside, other=0.0)
         side = tl.load(sign + row * s_sign + at, mask=inside, other=0)
-        a = tl.load(slope + row * s_line + at, mask=inside, other=0.0)
-        b = tl.load(intercept + row * s_line + at, mask=inside, other=0.0)
+        a = tl.load(slope + line + at, mask=inside, other=0.0)
+        b = tl.load(intercept + line + at, mask=inside, other=0.0)
         below = tl.minimum(v, 0.0)
         bent = (v - below) * q + below * a
         out = tl.where(side == 0, bent, tl.where(side > 0, v - q, q))
@@ -42,8 +43,9 @@ def _relax(nu, p, sign, slope, intercept, lam, lost, n, s_nu, s_p, s_sign, s_lin
 
 
 @triton.jit(do_not_specialize=["n", "s_z", "s_nu", "s_p", "s_sign", "s_line", "s_x"])
-def _follow(z, nu, p, sign, slope, intercept, x, n, s_z, s_nu, s_p, s_sign, s_line, s_x, block: tl.constexpr):
+def _follow(z, nu, p, sign, slope, intercept, of, x, n, s_z, s_nu, s_p, s_sign, s_line, s_x, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
+    line = tl.load(of + row) * s_line
     for start in range(0, n, block):
         at = start + tl.arange(0, block)
         inside = at < n
@@ -51,8 +53,8 @@ def _follow(z, nu, p, sign, slope, intercept, x, n, s_z, s_nu, s_p, s_sign, s_li
         v = tl.load(nu + row * s_nu + at, mask=inside, other=0.0)
         q = tl.load(p + row * s_p + at, mask=inside, other=0.0)
         side = tl.load(sign + row * s_sign + at, mask=inside, other=0)
-        a = tl.load(slope + row * s_line + at, mask=inside, other=0.0)
-        b = tl.load(intercept + row * s_line + at, mask=inside, other=0.0)
+        a = tl.load(slope + line + at, mask=inside, other=0.0)
+        b = tl.load(intercept + line + at, mask=inside, other=0.0)
         bent = tl.where(v >= 0, q * w, a * w + b)
         out = tl.where(side == 0, bent, tl.where(side > 0, w, 0.0))
         tl.store(x + row * s_x + at, out, mask=inside)
@@ -145,18 +147,18 @@ def _block(n: int) -> int:
     return min(BLOCK, max(64, 1 << (n - 1).bit_length()))
 
 
-def relax(nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, lam: Tensor, lost: Tensor) -> None:
+def relax(nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor) -> None:
     """As `kernels.relax`."""
-    n, line, sign = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0, signs.sign
-    strides = nu.stride(0), p.stride(0), sign.stride(0), line, lam.stride(0)
-    _relax[(nu.shape[0],)](nu, p, sign, slope, intercept, lam, lost, n, *strides, block=_block(n))
+    n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
+    strides = nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), lam.stride(0)
+    _relax[(nu.shape[0],)](nu, p, sign, *table, lam, lost, n, *strides, block=_block(n))
 
 
-def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
+def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, lines: Lines, x: Tensor) -> None:
     """As `kernels.follow`."""
-    n, line, sign = nu.shape[1], slope.stride(0) if slope.ndim > 1 else 0, signs.sign
-    strides = z.stride(0), nu.stride(0), p.stride(0), sign.stride(0), line, x.stride(0)
-    _follow[(nu.shape[0],)](z, nu, p, sign, slope, intercept, x, n, *strides, block=_block(n))
+    n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
+    strides = z.stride(0), nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), x.stride(0)
+    _follow[(nu.shape[0],)](z, nu, p, sign, *table, x, n, *strides, block=_block(n))
 
 
 def climb(

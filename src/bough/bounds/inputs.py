@@ -45,6 +45,8 @@ def proved_range(
     rows]. The caller widens by `rounding * magnitude`; what the ball adds to the errors is already counted here.
     """
     low, high = lower[..., None], upper[..., None]  # [domains, inputs, 1]
+    if lower.stride(0) == 0 or len(lower) == 1:  # one box for all: products with one vector
+        low, high = low[0], high[0]
     positive, negative = g.clamp(min=0), g.clamp(max=0)
     least_value = (positive @ low + negative @ high)[..., 0]
     greatest_value = (positive @ high + negative @ low)[..., 0]

@@ -44,16 +44,46 @@ class Signs:
         torch.gt(self.sign, 0, out=self.passing)
 
 
-def relax(nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, lam: Tensor, lost: Tensor) -> None:
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The chords' slopes and intercepts, one row [n] per kind of domain; `of` [domains] says which a domain has."""
+
+    slope: Tensor
+    intercept: Tensor
+    of: Tensor
+    wide: tuple[Tensor, Tensor]  # the same for every domain, or as they are where there is one kind only
+
+    @staticmethod
+    def buffers(kinds: int, size: int, like: Tensor) -> "Lines":
+        """Room for the lines of a batch; `like` is a row."""
+        slope, intercept = (like.new_zeros(kinds, len(like)) for _ in range(2))
+        of = torch.zeros(size, dtype=torch.int64, device=like.device)
+        if kinds == 1:
+            return Lines(slope, intercept, of, (slope, intercept))
+        return Lines(slope, intercept, of, (like.new_zeros(size, len(like)), like.new_zeros(size, len(like))))
+
+    def __getitem__(self, part: slice) -> "Lines":
+        slope, intercept = self.wide
+        return Lines(self.slope[:, part], self.intercept[:, part], self.of, (slope[:, part], intercept[:, part]))
+
+    def renew(self) -> None:
+        """Spread the rows over the domains."""
+        if len(self.slope) > 1:
+            torch.index_select(self.slope, 0, self.of, out=self.wide[0])
+            torch.index_select(self.intercept, 0, self.of, out=self.wide[1])
+
+
+def relax(nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor) -> None:
     """Pass ReLUs backwards: `lam` from `nu`, and what the chords lose is added to `lost` [domains]."""
-    below = nu.clamp(max=0)
+    (slope, intercept), below = lines.wide, nu.clamp(max=0)
     bent = (nu - below).mul_(p).addcmul_(below, slope)
     torch.where(signs.free, bent, torch.where(signs.passing, nu - p, p), out=lam)
     lost += (below * intercept).mul_(signs.free).sum(dim=1)
 
 
-def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, slope: Tensor, intercept: Tensor, x: Tensor) -> None:
+def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, lines: Lines, x: Tensor) -> None:
     """Pass ReLUs forwards: the outputs `x` that attain the bound for inputs `z`."""
+    slope, intercept = lines.wide
     bent = torch.where(nu >= 0, p * z, torch.addcmul(intercept, slope, z))
     torch.where(signs.free, bent, z * signs.passing, out=x)
 

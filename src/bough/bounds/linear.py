@@ -106,6 +106,8 @@ def bound_functionals(
     f: Tensor,
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
+    *,
+    below_only: bool = False,
 ) -> Proved:
     """Bound the functionals `f` [domains, rows, elements of node `start`] over each domain of the region.
 
@@ -132,9 +134,10 @@ def bound_functionals(
         lam, columns = pass_relu(part, nu, lower, upper)
         if len(columns):
             n, m, low, high = nu[..., columns], lam[..., columns], lower[..., columns], upper[..., columns]
-            worst, best = extremes(n, m, low, high)
+            worst, best = extremes(n, m, low, high, below_only=below_only)
             sums.least += worst.sum(-1)
-            sums.greatest += best.sum(-1)
+            if best is not None:
+                sums.greatest += best.sum(-1)
             sums.magnitude += (m.abs() * torch.maximum(low.abs(), high.abs()) + n.abs() * high.relu()).sum(-1)
         return lam.reshape(here.shape)
 
@@ -146,7 +149,8 @@ def bound_functionals(
     sums.greatest += greatest
     sums.magnitude += magnitude
     error = network.rounding * sums.magnitude + where.underflow
-    return Proved(sums.least - error, sums.greatest + error)
+    greatest = torch.full_like(error, torch.inf) if below_only else sums.greatest + error
+    return Proved(sums.least - error, greatest)
 
 
 def bound_clause(network: Network, where: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
@@ -168,7 +172,7 @@ def bound_rows(
     Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
     """
     last = len(network.nodes) - 1
-    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu, also).lower
+    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu, also, below_only=True).lower
     constant = (weights * offsets[..., None, :]).sum(-1)
     size = coefficients.abs() @ where.magnitude[last].reshape(-1) + offsets.abs()
     error = network.rounding * offsets.shape[-1] * ((weights.abs() * size[..., None, :]).sum(-1) + proved.abs())

@@ -146,7 +146,7 @@ def _tightened_if_unsafe(
             each(rows.float()),
             each(offsets.float()),
             each(signs),
-            (each(lines[0].float()), each(lines[1].float())),
+            (lines[0].float(), lines[1].float(), each(torch.arange(clauses, device=lower.device))),
             seed.float().repeat(clauses, 1),
             cone=True,
         )

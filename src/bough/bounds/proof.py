@@ -8,12 +8,15 @@ from bough.bounds.reduced import Reduced
 from bough.bounds.relaxation import chord
 
 
-def by_duals(net: Reduced, p: Tensor, signs: Tensor) -> PassRelu:
-    """Pass the network's own ReLUs as the duals p [domains, rows, n] say: what proves a bound that ascent found."""
+def by_duals(net: Reduced, p: Tensor, signs: Tensor, passing: Tensor | None = None) -> PassRelu:
+    """Pass the network's own ReLUs as the duals p [domains, rows, n] say: what proves a bound that ascent found.
+
+    `passing` [neurons] says of ReLUs outside `net` which are; the bounds say the same, a domain at a time.
+    """
     places = {int(net.neurons[part][0]): part for part in net.layers if part.stop > part.start}
 
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        lam = nu * (lower >= 0)
+        lam = nu * ((lower >= 0) if passing is None else passing[part])
         mine = next((layer for first, layer in places.items() if part.start <= first < part.stop), slice(0, 0))
         columns = net.neurons[mine] - part.start
         n, q, sign = nu[..., columns], p[..., mine], signs[..., mine]

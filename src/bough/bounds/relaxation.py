@@ -67,12 +67,16 @@ def chord(lower: Tensor, upper: Tensor) -> Tensor:
     return torch.where(width > 0, above / torch.where(width > 0, width, torch.ones_like(width)), torch.ones_like(width))
 
 
-def extremes(nu: Tensor, lam: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Least and greatest value of `nu x - lam z` over x = max(z, 0), z in [lower, upper]."""
+def extremes(
+    nu: Tensor, lam: Tensor, lower: Tensor, upper: Tensor, *, below_only: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Least and greatest value of `nu x - lam z` over x = max(z, 0), z in [lower, upper]; or the least only."""
     at_lower = nu * lower.relu() - lam * lower
     at_upper = nu * upper.relu() - lam * upper
     kink = torch.minimum(torch.maximum(lower, torch.zeros_like(lower)), upper)
     at_kink = nu * kink.relu() - lam * kink
     least = torch.minimum(torch.minimum(at_lower, at_upper), at_kink)
+    if below_only:
+        return least, None
     greatest = torch.maximum(torch.maximum(at_lower, at_upper), at_kink)
     return least, greatest

@@ -36,7 +36,8 @@ class Memory:
         """The same on the device where the domains are."""
         if self.bias.device == device:
             return self
-        return Memory(self.network.on(device), self.bias.to(device), self.first_layer_picks)
+        dtype = torch.float64 if device.type == "cpu" else torch.float32  # float64 is slow on a GPU
+        return Memory(self.network.on(device, dtype), self.bias.to(device, dtype), self.first_layer_picks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ def local_bias(network: Network) -> Tensor:
 
 def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: bool = False) -> Scores:
     """BaBSR's score s and intercept score t (facts 3.1) of every ReLU in every domain."""
-    lower, upper = domains.bounds.lower, domains.bounds.upper
+    lower, upper = domains.bounds.lower.to(bias.dtype), domains.bounds.upper.to(bias.dtype)
     ambiguous = domains.bounds.ambiguous()
     a, reduce = chord(lower, upper), torch.minimum if worse_side else torch.maximum
     intercept = -lower.clamp(max=0) * a  # B in facts 3.1
@@ -77,7 +78,7 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: 
         return (n * a_i).reshape(here.shape)
 
     last = len(network.nodes) - 1
-    seed = domains.functional.reshape(-1, *network.nodes[last].shape)
+    seed = domains.functional.to(bias.dtype).reshape(-1, *network.nodes[last].shape)
     walk.backward(network, last, seed, relu, lambda _i, _here: None)
     return Scores(score, drop)
 

@@ -15,7 +15,6 @@ from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.domain.batch import DomainBatch
 from bough.problem.problem import Problem
 
-
 TINY = 1e-12
 LEAST_GAIN = 1e-4  # of the parent's distance from 0
 

@@ -1,0 +1,270 @@
+"""CPU and GPU agree: root bounds, bounds of children, verdicts; large batches and small ones.
+
+Each test is a plain function, since the machines with a GPU need not have pytest: from the repository's root,
+`PYTHONPATH=src:. python tests/bounds/test_gpu.py` runs them all.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from tests.support import (
+    KINDS,
+    Judged,
+    box_around,
+    generator,
+    hard_case,
+    integer,
+    normal,
+    problem,
+    random_clause,
+    sequential,
+    with_ball,
+)
+from torch import Tensor
+
+from bough.bounds.ascent import Ascent
+from bough.bounds.dual import DualAscent, DualBounding
+from bough.bounds.intermediate import AbstractIntermediate, TightBounds
+from bough.bounds.optimised import OptimisedBounds
+from bough.branching.babsr import BaBSR
+from bough.branching.base import AbstractBrancher
+from bough.branching.filtered import Filtered
+from bough.branching.random import RandomChoice
+from bough.budget import Deadline
+from bough.domain.batch import DomainBatch, split
+from bough.falsify.base import NoAttack
+from bough.falsify.pgd import GradientAttack
+from bough.problem.problem import Problem
+from bough.search.loop import Memory, Search, search
+from bough.verdict.result import Verdict
+
+try:
+    import pytest
+
+    gpu: Callable[[Callable[[], None]], Callable[[], None]] = pytest.mark.gpu
+except ImportError:
+
+    def gpu(test: Callable[[], None]) -> Callable[[], None]:
+        """Nothing to mark without pytest."""
+        return test
+
+
+NEVER = Deadline.never()
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+SMALL_KINDS = ("dense", "convolutional", "residual", "pooled")
+POLICIES: tuple[AbstractIntermediate, ...] = (TightBounds(refresh=False), OptimisedBounds())
+
+
+def mixed_problem(kind: str, seed: int, ball: int | None = None) -> Problem:
+    """Four clauses of one to three rows on two boxes, the second with a ball where one is asked for."""
+    g = generator(seed)
+    network = KINDS[kind](g)
+    boxes = [box_around(g, network.inputs) for _ in range(2)]
+    if ball is not None:
+        boxes[1] = with_ball(g, boxes[1], ball)
+    return problem(network, boxes, [random_clause(g, network.outputs, integer(g, 1, 3), k % 2) for k in range(4)])
+
+
+def wide_problem() -> Problem:
+    """Enough ReLUs for thousands of different domains."""
+    g = generator(0)
+    network = sequential(
+        (normal(g, 60, 12) / 12**0.5, normal(g, 60) * 0.1),
+        (normal(g, 60, 60) / 60**0.5, normal(g, 60) * 0.1),
+        (normal(g, 2, 60) / 60**0.5, normal(g, 2)),
+    )
+    return problem(network, [box_around(g, 12)], [random_clause(g, 2, 2)])
+
+
+def children_of(bounding: DualBounding, levels: int, seed: int = 0) -> DomainBatch:
+    """Children of the root by random splits, on the CPU."""
+    domains, g = bounding.root(np.inf, NEVER).domains.to(CPU), generator(seed)
+    domains = domains[domains.bounds.ambiguous().sum(dim=1) >= levels]
+    return split(domains, torch.multinomial(domains.bounds.ambiguous().double(), levels, generator=g))
+
+
+def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
+    """Equal up to a tolerance, relative to the values' size."""
+    ours, theirs = ours.cpu(), theirs.cpu()
+    assert torch.equal(torch.isinf(ours), torch.isinf(theirs))
+    finite = torch.isfinite(theirs)
+    size = 1 + theirs[finite].abs()
+    worst = float(((ours[finite] - theirs[finite]).abs() / size).max()) if bool(finite.any()) else 0.0
+    assert worst <= tolerance, worst
+
+
+@gpu
+def test_root_bounds_in_float64_are_the_same() -> None:
+    for kind in SMALL_KINDS:
+        for seed in range(3):
+            g = generator(seed)
+            network = KINDS[kind](g)
+            box = box_around(g, network.inputs)
+            here = TightBounds().at_root(network, box, NEVER).bounds
+            there = TightBounds().at_root(network.on(CUDA), box.on(CUDA), NEVER).bounds
+            close(there.lower, here.lower, 1e-9)
+            close(there.upper, here.upper, 1e-9)
+
+
+@gpu
+def test_optimised_root_bounds_are_close() -> None:
+    """Ascent takes other steps in TF32; what it finds is hardly worse, and neither side is ever wrong."""
+    for kind in SMALL_KINDS:
+        for seed in range(3):
+            g = generator(seed)
+            network = KINDS[kind](g)
+            box = box_around(g, network.inputs)
+            here = OptimisedBounds().at_root(network, box, NEVER).bounds
+            there = OptimisedBounds().at_root(network.on(CUDA), box.on(CUDA), NEVER).bounds
+            close(there.lower, here.lower, 2e-2)
+            close(there.upper, here.upper, 2e-2)
+
+
+@gpu
+def test_proofs_of_the_same_duals_are_the_same() -> None:
+    """No step of ascent at all: what is left is the float64 proof, which must not depend on the device."""
+    still = Ascent(steps=0)
+    for kind in SMALL_KINDS:
+        asked = mixed_problem(kind, 1)
+        bounders = [DualAscent(still, still, device=device).prepare(asked) for device in ("cpu", "cuda")]
+        children = children_of(bounders[0], 1)
+        bounders[1].root(np.inf, NEVER)
+        # Already multipliers, not a parent's slopes, so that no float32 number is computed on the way.
+        plain = replace(children, last_split=torch.full_like(children.last_split[:, :1], -1))
+        here = bounders[0].bound(plain, np.inf, NEVER).domains
+        there = bounders[1].bound(plain.to(CUDA), np.inf, NEVER).domains
+        close(there.lower, here.lower, 1e-9)
+
+
+def check_children(asked: Problem, policy: AbstractIntermediate, levels: int, tolerance: float) -> None:
+    """A batch of children bounded on both devices, each from its own root; in pieces, too."""
+    here = DualAscent(intermediate=policy).prepare(asked)
+    there = DualAscent(intermediate=policy, device="cuda").prepare(asked)
+    children = children_of(here, levels)
+    there.root(np.inf, NEVER)
+    ours = here.bound(children, np.inf, NEVER).domains.lower
+    moved = children.to(CUDA)
+    theirs = there.bound(moved, np.inf, NEVER)
+    assert theirs.domains.lower.is_cuda
+    close(theirs.domains.lower, ours, tolerance)
+    there._batch = max(1, len(children) // 3)
+    close(there.bound(moved, np.inf, NEVER).domains.lower, theirs.domains.lower, tolerance)
+
+
+@gpu
+def test_children_are_bounded_alike() -> None:
+    for kind in SMALL_KINDS:
+        for policy in (TightBounds(refresh=False), OptimisedBounds(unsafe_only=False)):
+            check_children(mixed_problem(kind, 2), policy, 2, 2e-2)
+
+
+@gpu
+def test_children_in_balls_are_bounded_alike() -> None:
+    for p in (1, 2):
+        check_children(mixed_problem("dense", 3, p), TightBounds(refresh=False), 2, 2e-2)
+
+
+@gpu
+def test_large_batches_are_bounded_as_small_ones() -> None:
+    """Thousands of children, with and without whatever is used for large batches only."""
+    check_children(wide_problem(), TightBounds(refresh=False), 12, 2e-2)
+
+
+@gpu
+def test_domains_that_leave_early_change_nothing_for_the_others() -> None:
+    asked = wide_problem()
+    bounding = DualAscent(Ascent(steps=20, pauses=(3, 7, 12)), device="cuda").prepare(asked)
+    children = children_of(bounding, 10).to(CUDA)
+    children = replace(children, lower=torch.full_like(children.lower, -torch.inf))
+    whole = bounding.bound(children, np.inf, NEVER).domains.lower
+    cutoff = float(whole[torch.isfinite(whole)].quantile(0.4))
+    found = bounding.bound(children, cutoff, NEVER).domains.lower
+    near = (whole - cutoff).abs() < 2e-2 * (1 + abs(cutoff))
+    assert torch.equal((found > cutoff)[~near], (whole > cutoff)[~near])
+    below = ~near & (whole < cutoff)
+    assert int(below.sum()) > 100
+    close(found[below], whole[below], 2e-2)
+
+
+@gpu
+def test_packed_domains_come_back() -> None:
+    bounding = DualAscent(device="cuda").prepare(mixed_problem("dense", 4))
+    bounded = bounding.bound(children_of(bounding, 2).to(CUDA), np.inf, NEVER).domains
+    again = bounding.unpack(bounding.pack(bounded))
+    for name in ("clause", "signs", "lower", "depth"):
+        assert torch.equal(getattr(again, name), getattr(bounded, name)), name
+    assert torch.equal(again.bounds.lower, bounded.bounds.lower)
+    assert torch.equal(again.bounds.upper, bounded.bounds.upper)
+
+
+@gpu
+def test_estimates_are_alike() -> None:
+    asked = mixed_problem("dense", 5)
+    here, there = (DualAscent(device=device).prepare(asked) for device in ("cpu", "cuda"))
+    root = here.root(np.inf, NEVER).domains
+    there.root(np.inf, NEVER)
+    candidates = root.bounds.ambiguous().int().topk(3, dim=1).indices
+    ours = here.estimate(root, candidates, NEVER)
+    close(there.estimate(root.to(CUDA), candidates.to(CUDA), NEVER), ours, 5e-2)
+
+
+@gpu
+def test_verdicts_are_the_same() -> None:
+    """Every bound on the way is judged by enumeration; all rules, several batches and levels, a frontier that spills."""
+    rules: tuple[AbstractBrancher, ...] = (
+        BaBSR(),
+        BaBSR(worse_side=True),
+        Filtered(),
+        Filtered(best=3),
+        RandomChoice(0),
+    )
+    for kind in SMALL_KINDS:
+        for seed in (0, 2, 5, 7):
+            for safe in (True, False):
+                case = hard_case(kind, seed, safe=safe)
+                policy, batch = POLICIES[seed % 2], (1, 4, 64)[seed % 3]
+                bounder = DualAscent(intermediate=policy, device="cuda")
+                judged = Judged(bounder, case, conditional=policy.conditional)
+                run = Search(case.problem, judged, rules[seed % 5], NoAttack(), NEVER, batch=batch, levels=1 + seed % 3)
+                result = search(replace(run, memory=Memory(2000.0 if seed == 5 else np.inf)))
+                assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED), (kind, seed, safe, result)
+                assert result.lower_bound <= case.least + 1e-6
+
+
+@gpu
+def test_the_attack_finds_what_it_finds_on_the_cpu() -> None:
+    found = {"cpu": 0, "cuda": 0}
+    for device in found:
+        for seed in range(6):
+            case = hard_case("dense", seed, safe=False, away=0.05)
+            attack = GradientAttack(device=device)
+            result = search(Search(case.problem, DualAscent(device=device), BaBSR(), attack, NEVER, batch=16))
+            assert result.verdict is Verdict.FALSIFIED
+            found[device] += result.bounds == 0
+    assert abs(found["cuda"] - found["cpu"]) <= 2, found
+
+
+def main() -> int:
+    """Run every test; the number of those that fail."""
+    tests = [test for name, test in list(globals().items()) if name.startswith("test_")]
+    failed = 0
+    for test in tests:
+        clock = Deadline.never()
+        try:
+            test()
+            said = "ok"
+        except Exception as error:  # noqa: BLE001 - the next one still has to run
+            import traceback
+
+            traceback.print_exc()
+            failed, said = failed + 1, f"FAILED {type(error).__name__}"
+        print(f"{test.__name__}: {said}, {clock.elapsed():.1f} s", flush=True)  # noqa: T201 - a script's report
+    print(f"{len(tests) - failed} of {len(tests)} ok")  # noqa: T201 - as above
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,369 @@
+"""Root bounds by ascent: they contain every sample, with `unsafe_only` every unsafe one, exactly so in rationals; and
+verdicts that stand on them are enumeration's, however the weights are scaled.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support import (
+    KINDS,
+    Array,
+    Case,
+    Judged,
+    ball_samples,
+    box_around,
+    clause,
+    exact_margin,
+    exact_values_at,
+    generator,
+    hard_case,
+    integer,
+    normal,
+    problem,
+    random_clause,
+    relu_inputs_at,
+    samples,
+    sequential,
+    tensor,
+    values_at,
+    with_ball,
+)
+from torch import Tensor
+
+from bough.bounds import optimised
+from bough.bounds.ascent import Ascent
+from bough.bounds.dual import DualAscent
+from bough.bounds.intermediate import TightBounds
+from bough.bounds.optimised import OptimisedBounds
+from bough.branching.babsr import BaBSR
+from bough.branching.filtered import Filtered
+from bough.budget import Deadline, OutOfTime
+from bough.domain.batch import Bounds
+from bough.falsify.base import NoAttack
+from bough.network.graph import Network, Node
+from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
+from bough.problem.property import Box, Clause
+from bough.search.loop import Goal, Search, search
+from bough.verdict.result import Verdict
+
+NEVER = Deadline.never()
+ROUNDING = 1e-9  # of the samples' own evaluation
+LONG = OptimisedBounds(ascent=Ascent(steps=40))
+kinds = st.sampled_from(tuple(KINDS))
+seeds = st.integers(0, 2**31)
+
+
+def for_clause(policy: OptimisedBounds, network: Network, box: Box, asked: Clause) -> Bounds:
+    where = policy.at_root(network, box, NEVER)
+    return policy.for_clauses(network, where, asked.coefficients[None], asked.offsets[None], NEVER)
+
+
+def contains(bounds: Bounds, values: Array) -> None:
+    scale = ROUNDING * (1 + np.abs(values))
+    assert (bounds.lower.numpy() <= values + scale).all()
+    assert (bounds.upper.numpy() >= values - scale).all()
+
+
+@settings(max_examples=40)
+@given(kinds, seeds, st.sampled_from((OptimisedBounds(), LONG)))
+def test_root_bounds_contain_samples_and_are_no_wider_than_those_inside(kind, seed, policy):
+    g = generator(seed)
+    network = KINDS[kind](g)
+    box = box_around(g, network.inputs)
+    found = policy.at_root(network, box, NEVER).bounds
+    contains(found, relu_inputs_at(network, samples(box, 2000).numpy()))
+    inner = TightBounds(refresh=False).at_root(network, box, NEVER).bounds
+    assert bool((found.lower >= inner.lower).all())
+    assert bool((found.upper <= inner.upper).all())
+
+
+@settings(max_examples=20)
+@given(kinds, seeds, st.sampled_from((1, 2)))
+def test_root_bounds_contain_samples_of_balls(kind, seed, p):
+    g = generator(seed)
+    network = KINDS[kind](g)
+    box = with_ball(g, box_around(g, network.inputs), p)
+    found = OptimisedBounds().at_root(network, box, NEVER).bounds
+    contains(found, relu_inputs_at(network, ball_samples(box, 2000).numpy()))
+
+
+def test_ascent_tightens():
+    """Half of the networks with a second layer have some bound that is tighter by a hundredth and more."""
+    better = 0
+    for kind in ("dense", "convolutional", "residual", "pooled"):
+        for seed in range(5):
+            g = generator(seed)
+            network = KINDS[kind](g)
+            box = box_around(g, network.inputs)
+            found, inner = (p.at_root(network, box, NEVER).bounds for p in (LONG, LONG.inner))
+            better += bool(((found.upper - found.lower) < 0.99 * (inner.upper - inner.lower)).any())
+    assert better >= 10
+
+
+@settings(max_examples=40)
+@given(kinds, seeds, st.integers(1, 3), st.floats(0.02, 0.5))
+def test_bounds_at_unsafe_points_contain_every_unsafe_sample(kind, seed, rows, share):
+    """The offsets are such that a share of all samples is unsafe."""
+    g = generator(seed)
+    network = KINDS[kind](g)
+    box = box_around(g, network.inputs)
+    drawn = random_clause(g, network.outputs, rows)
+    points = samples(box, 3000).numpy()
+    margins = drawn.margins(torch.from_numpy(values_at(network, points)[-1]))
+    asked = clause(drawn.coefficients, drawn.offsets + float(margins.quantile(share)))
+    found = for_clause(LONG, network, box, asked)
+    unsafe = (margins - margins.quantile(share) <= 0).numpy()
+    assert unsafe.any()
+    contains(found, relu_inputs_at(network, points[unsafe]))
+    whole = LONG.at_root(network, box, NEVER).bounds
+    assert bool((found.lower >= whole.lower).all())
+    assert bool((found.upper <= whole.upper).all())
+
+
+def test_unsafe_points_are_fewer():
+    """Leaving out safe points tightens: in most networks some bound by a tenth; and not when it is not asked for."""
+    tighter = 0
+    for kind in ("dense", "convolutional", "residual", "pooled"):
+        for seed in range(5):
+            case = hard_case(kind, seed, safe=False, away=1e-2)
+            asked = case.problem.clauses[0]
+            box = case.problem.property.boxes[0]
+            whole = LONG.at_root(case.problem.network, box, NEVER).bounds
+            found = for_clause(LONG, case.problem.network, box, asked)
+            tighter += bool(((found.upper - found.lower) < 0.9 * (whole.upper - whole.lower)).any())
+            same = for_clause(replace(LONG, unsafe_only=False), case.problem.network, box, asked)
+            assert torch.equal(same.lower, whole.lower)
+            assert torch.equal(same.upper, whole.upper)
+    assert tighter >= 10
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
+def test_bounds_at_unsafe_points_contain_every_unsafe_piece(kind):
+    """By enumeration: in every piece with an unsafe point, the least one of it has ReLU inputs within the bounds."""
+    seen = 0
+    for seed in range(6):
+        case = hard_case(kind, seed, safe=False, away=3e-2)
+        network = case.problem.network
+        for number, asked in enumerate(case.problem.clauses):
+            box = case.problem.property.boxes[asked.box]
+            found = for_clause(LONG, network, box, asked)
+            for piece, margin in zip(case.pieces[asked.box], case.margins[number], strict=True):
+                if margin > -1e-6 or piece.slack < 1e-6:
+                    continue
+                seen += 1
+                signs = np.array(piece.signs)
+                # A sign that the bounds rule out would say that this piece has no unsafe point.
+                assert not ((signs > 0) & (found.upper[0].numpy() < -1e-6)).any()
+                assert not ((signs < 0) & (found.lower[0].numpy() > 1e-6)).any()
+    assert seen >= 5
+
+
+def test_several_clauses_at_once_are_bounded_as_each_alone():
+    for kind in ("dense", "residual"):
+        g = generator(3)
+        network = KINDS[kind](g)
+        box = box_around(g, network.inputs)
+        asked = [random_clause(g, network.outputs, 2) for _ in range(3)]
+        where = LONG.at_root(network, box, NEVER)
+        rows, offsets = torch.stack([c.coefficients for c in asked]), torch.stack([c.offsets for c in asked])
+        together = LONG.for_clauses(network, where, rows, offsets, NEVER)
+        for k, one in enumerate(asked):
+            alone = for_clause(LONG, network, box, one)
+            torch.testing.assert_close(together.lower[k], alone.lower[0], rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(together.upper[k], alone.upper[0], rtol=1e-3, atol=1e-3)
+
+
+def test_in_pieces_the_bounds_are_the_same(monkeypatch):
+    g = generator(1)
+    network = KINDS["dense"](g)
+    box = box_around(g, network.inputs)
+    asked = random_clause(g, network.outputs, 2)
+    whole = for_clause(LONG, network, box, asked)
+    monkeypatch.setattr(optimised, "CHUNK", 2)
+    parts = for_clause(LONG, network, box, asked)
+    torch.testing.assert_close(parts.lower, whole.lower, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(parts.upper, whole.upper, rtol=1e-3, atol=1e-3)
+
+
+def test_what_cannot_be_afforded_is_left_out(monkeypatch):
+    monkeypatch.setitem(optimised.MOST_WORK, "cpu", 1.0)
+    g = generator(1)
+    network = KINDS["dense"](g)
+    box = box_around(g, network.inputs)
+    found, inner = (p.at_root(network, box, NEVER).bounds for p in (LONG, LONG.inner))
+    assert torch.equal(found.lower, inner.lower)
+    assert torch.equal(for_clause(LONG, network, box, random_clause(g, network.outputs, 1)).upper, inner.upper)
+
+
+def test_the_deadline_is_heard():
+    g = generator(1)
+    network = KINDS["dense"](g)
+    with pytest.raises(OutOfTime):
+        OptimisedBounds().at_root(network, box_around(g, network.inputs), Deadline.after(0))
+
+
+# Exactly, in rationals
+
+
+def wild(g: torch.Generator, *shape: int) -> Tensor:
+    """Numbers of sizes from 1e-6 to 1e6."""
+    size = 10 ** (torch.rand(*shape, generator=g).double() * 12 - 6)
+    return torch.randn(*shape, generator=g).double().sign() * size
+
+
+@settings(max_examples=40)
+@given(seeds, st.booleans(), st.integers(1, 3))
+def test_bounds_of_wildly_scaled_networks_hold_exactly(seed, thin, rows):
+    """Root bounds at every sample, the clause's at every one that is unsafe, and the margin, without any rounding."""
+    g = generator(seed)
+    network = sequential((wild(g, 4, 2), wild(g, 4)), (wild(g, 4, 4), wild(g, 4)), (wild(g, 2, 4), wild(g, 2)))
+    centre, width = normal(g, 2), 10.0 ** (-integer(g, 4, 12)) if thin else 1.0
+    box = Box(centre, centre + width * torch.rand(2, generator=g).double())
+    drawn = random_clause(g, 2, rows)
+    points = samples(box, 12)
+    exact = [exact_values_at(network, x) for x in points.tolist()]
+    middle = sorted(float(exact_margin(drawn, v[-1])) for v in exact)[6]
+    asked = problem(network, [box], [clause(drawn.coefficients, drawn.offsets + middle + 1e-6 * abs(middle))])
+    root = LONG.at_root(network, box, NEVER).bounds
+    at_unsafe = for_clause(LONG, network, box, asked.clauses[0])
+    lower = float(DualAscent(intermediate=LONG).prepare(asked).root(0.0, NEVER).domains.lower)
+    unsafe = 0
+    for v in exact:
+        inside = [z for i in network.relus for z in v[network.nodes[i].inputs[0]]]
+        margin = exact_margin(asked.clauses[0], v[-1])
+        for bounds in (root, at_unsafe) if margin <= 0 else (root,):
+            for l, u, z in zip(bounds.lower[0].tolist(), bounds.upper[0].tolist(), inside, strict=True):
+                assert not np.isfinite(l) or Fraction(l) <= z
+                assert not np.isfinite(u) or z <= Fraction(u)
+        unsafe += margin <= 0
+        assert margin > 0 if lower > 0 else lower == -np.inf or Fraction(lower) <= margin
+    assert unsafe
+
+
+def test_without_the_rounding_error_that_test_fails(monkeypatch):
+    """In boxes of almost no width the bounds are as tight as rounding lets them be: leaving it out is seen."""
+    monkeypatch.setattr(Network, "rounding", 0.0)
+    broken = 0
+    for seed in range(20):
+        g = generator(seed)
+        network = sequential((wild(g, 4, 2), wild(g, 4)), (wild(g, 4, 4), wild(g, 4)), (wild(g, 2, 4), wild(g, 2)))
+        centre = normal(g, 2)
+        box = Box(centre, centre + 1e-12 * torch.rand(2, generator=g).double())
+        found = LONG.at_root(network, box, NEVER).bounds
+        for x in samples(box, 6).tolist():
+            v = exact_values_at(network, x)
+            inside = [z for i in network.relus for z in v[network.nodes[i].inputs[0]]]
+            sides = zip(found.lower[0].tolist(), found.upper[0].tolist(), inside, strict=True)
+            broken += any(Fraction(l) > z or z > Fraction(u) for l, u, z in sides)
+    assert broken >= 3
+
+
+# Verdicts
+
+
+def rescaled(network: Network, g: torch.Generator, exponent: int) -> Network:
+    """The same function (powers of two commute with ReLUs and round nothing) by weights from 2**-exponent up.
+
+    Every node's values are multiplied by powers of two, one per element behind linear layers and one per node behind
+    convolutions; the operators undo what their inputs were multiplied by.
+    """
+    scales: list[Tensor] = []
+    nodes = list[Node]()
+
+    def drawn(count: int) -> Tensor:
+        return 2.0 ** torch.randint(-exponent, exponent + 1, (count,), generator=g).double()
+
+    for i, node in enumerate(network.nodes):
+        last = i == len(network.nodes) - 1
+        before = [scales[j] for j in node.inputs]
+        op, own = node.op, torch.ones(node.size).double()
+        match op:
+            case Linear() if len(node.shape) == 1:
+                own = own if last else drawn(node.size)
+                bias = own * op.bias
+                op = Linear(own[:, None] * op.weight / before[0][None], bias, bias.abs())
+            case Conv():
+                assert bool((before[0] == before[0][0]).all())
+                own = own if last else drawn(1).expand(node.size)
+                bias = own[0] * op.bias
+                op = replace(op, weight=op.weight * own[0] / before[0][0], bias=bias, bias_magnitude=bias.abs())
+            case Scale():
+                own = own if last else drawn(node.size)
+                shaped, old = own.reshape(op.factor.shape), before[0].reshape(op.factor.shape)
+                op = Scale(op.factor * shaped / old, op.bias * shaped, (op.bias * shaped).abs())
+            case Relu() | Reshape():
+                own = before[0]
+            case Select():
+                own = before[0][op.index.reshape(-1)]
+            case Add():
+                own = before[0]
+                if not torch.equal(before[0], before[1]):
+                    return network  # sums of nodes that were scaled apart: left as it is
+            case _:
+                pass
+        nodes.append(replace(node, op=op))
+        scales.append(own)
+    return Network(tuple(nodes))
+
+
+@lru_cache(maxsize=64)
+def scaled_case(kind: str, seed: int, *, safe: bool) -> Case:
+    """A hard case by other weights: from a millionth to a million times as large."""
+    case = hard_case(kind, seed, safe=safe)
+    network = rescaled(case.problem.network, generator(seed), 10)
+    same = problem(network, case.problem.property.boxes, case.problem.property.clauses)
+    return replace(case, problem=same)
+
+
+def test_rescaling_changes_the_weights_and_not_the_function():
+    for kind in ("dense", "convolutional"):
+        for seed in range(3):
+            ours, theirs = (c.problem for c in (scaled_case(kind, seed, safe=True), hard_case(kind, seed, safe=True)))
+            points = samples(ours.property.boxes[0], 50).numpy()
+            np.testing.assert_allclose(values_at(ours.network, points)[-1], values_at(theirs.network, points)[-1])
+            assert (relu_inputs_at(ours.network, points) != relu_inputs_at(theirs.network, points)).any()
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolutional"])
+def test_verdicts_on_badly_scaled_networks_are_enumerations(kind):
+    """Ascent in float32 finds little there; the proof in float64 closes nothing that is not safe."""
+    seen: Counter[str] = Counter()
+    for seed in range(6):
+        for safe in (True, False):
+            case = scaled_case(kind, seed, safe=safe)
+            judged = Judged(DualAscent(intermediate=OptimisedBounds()), case, conditional=True)
+            result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=16))
+            assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
+            seen[result.verdict.value] += 1
+    assert seen["verified"] == seen["falsified"] == 6
+
+
+@pytest.mark.xfail(reason="with a finite cutoff HiGHS calls some empty leaf infeasible without a ray: it stays stuck")
+def test_the_minimum_over_optimised_bounds():
+    for kind in ("dense", "convolutional", "residual", "pooled"):
+        for seed, safe in ((1, True), (5, False)):
+            case = hard_case(kind, seed, safe=safe)
+            bounder = Judged(DualAscent(intermediate=OptimisedBounds(unsafe_only=False)), case)
+            result = search(Search(case.problem, bounder, Filtered(), NoAttack(), NEVER, goal=Goal(1e-3), batch=16))
+            assert result.lower_bound - 1e-6 <= case.least <= result.upper_bound + 1e-6
+            assert result.upper_bound - result.lower_bound <= 1e-3 + 1e-9
+
+
+def test_a_network_of_one_layer_or_none():
+    """Nothing to ascend on before the last layer; and without ReLUs nothing at all."""
+    one = sequential(([[1.0, 1.0], [1.0, -1.0]], [0.1, 0.0]), ([[1.0, 1.0]], [-0.05]))
+    none = sequential(([[1.0, 1.0]], [0.0]))
+    for network in (one, none):
+        box = Box(tensor([-1.0, -1.0]), tensor([1.0, 1.0]))
+        bounds = for_clause(OptimisedBounds(), network, box, clause([[1.0]], [0.0]))
+        assert bounds.lower.shape == (1, network.neurons)
+        asked = problem(network, [box], [clause([[1.0]], [-3.0])])
+        result = search(Search(asked, DualAscent(intermediate=OptimisedBounds()), BaBSR(), NoAttack(), NEVER))
+        assert result.verdict is Verdict.VERIFIED
