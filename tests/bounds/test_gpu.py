@@ -213,7 +213,7 @@ def test_estimates_are_alike() -> None:
 
 @gpu
 def test_verdicts_are_the_same() -> None:
-    """Every bound on the way is judged by enumeration; all rules, several batches and levels, a frontier that spills."""
+    """Every bound on the way is judged by enumeration; all rules, several batches and levels, a small frontier."""
     rules: tuple[AbstractBrancher, ...] = (
         BaBSR(),
         BaBSR(worse_side=True),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -73,6 +74,12 @@ def check_candidates(problem: Problem, domains: DomainBatch, candidates: Tensor,
                 assert all(n in part for n in mine)
 
 
+def looked_up(table: Tensor, domains: DomainBatch, neurons: Tensor) -> Tensor:
+    """Estimates from a table [domains, neurons, 2]."""
+    del domains
+    return table.gather(1, neurons[..., None].expand(-1, -1, 2))
+
+
 def merit(rule: Filtered, children: Tensor, parent: float) -> float:
     """The worse child's value; or the product of what both gain of the way to 0, each at least a ten thousandth."""
     if not rule.product:
@@ -82,13 +89,17 @@ def merit(rule: Filtered, children: Tensor, parent: float) -> float:
 
 
 def check_choice(
-    rule: Filtered, domains: DomainBatch, candidates: Tensor, children: Callable[[int, int], Tensor], chosen: Tensor
+    rule: Filtered,
+    domains: DomainBatch,
+    candidates: Tensor,
+    children: Callable[[tuple[int, int]], Tensor],
+    chosen: Tensor,
 ) -> int:
     """By loops: the candidate of most merit; how often there was a choice."""
     choices = 0
     for d, row in enumerate(candidates.tolist()):
         open_ = [n for n in row if bool(domains.bounds.ambiguous()[d, n])]
-        values = {n: merit(rule, children(d, n), float(domains.lower[d])) for n in open_}
+        values = {n: merit(rule, children((d, n)), float(domains.lower[d])) for n in open_}
         best, picked = max(values.values()), values[int(chosen[d])]
         assert picked == best or picked >= best - 1e-3 * (1 + abs(best))
         choices += len(set(values.values())) > 1
@@ -105,11 +116,11 @@ def test_the_choice_is_the_candidate_whose_children_are_best(kind, rule):
         _, domains = some(kind, seed, BOUNDERS["lp"])
         domains = replace(domains, lower=torch.full_like(domains.lower, -1.0))
         table = torch.rand(len(domains), domains.signs.shape[1], 2, generator=torch.Generator().manual_seed(seed)) - 1.1
-        look = Noted(lambda _, neurons, table=table: table.gather(1, neurons[..., None].expand(-1, -1, 2)))
+        look = Noted(partial(looked_up, table))
         chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
         assert chosen.shape == (len(domains), 1)
         check_candidates(asked, domains, look.candidates, rule.best)
-        choices += check_choice(rule, domains, look.candidates, lambda d, n, table=table: table[d, n], chosen)
+        choices += check_choice(rule, domains, look.candidates, table.__getitem__, chosen)
     assert choices >= 3
 
 
@@ -124,8 +135,10 @@ def test_the_choice_by_a_bounders_own_estimates(name, rule):
         look = Noted(Counted(bounding, NEVER))
         chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
 
-        def children(d: int, n: int, bounding: AbstractBounding = bounding, domains: DomainBatch = domains) -> Tensor:
-            return bounding.estimate(domains[torch.tensor([d])], torch.tensor([[n]]), NEVER)[0, 0]
+        def children(
+            at: tuple[int, int], bounding: AbstractBounding = bounding, domains: DomainBatch = domains
+        ) -> Tensor:
+            return bounding.estimate(domains[torch.tensor(at[:1])], torch.tensor([at[1:]]), NEVER)[0, 0]
 
         choices += check_choice(rule, domains, look.candidates, children, chosen)
     assert choices >= 2
@@ -178,7 +191,7 @@ def test_several_levels_are_several_relus():
     assert len(domains)
     rule = Filtered(best=3, product=False)
     values = torch.rand(len(domains), domains.signs.shape[1], 2)
-    look = LookAhead(lambda _, n: values.gather(1, n[..., None].expand(-1, -1, 2)), levels=3)
+    look = LookAhead(partial(looked_up, values), levels=3)
     chosen = rule.decide(rule.prepare(hard_case("dense", 1, safe=True).problem), domains, look).neurons
     assert chosen.shape == (len(domains), 3)
     assert bool(domains.bounds.ambiguous().gather(1, chosen).all())

@@ -329,11 +329,19 @@ class Climber:
         self._captured.clear()
         torch.cuda.empty_cache()
 
+    @property
+    def _captures(self) -> bool:
+        return self.capture and self.net.inputs.is_cuda
+
+    def room(self, size: int) -> int:
+        """The batch that `size` domains are worked on in."""
+        return max(SMALLEST, 1 << (size - 1).bit_length()) if self._captures else size
+
     def at(self, size: int, asked: Question) -> "_Captured":
         """Moves for at least `size` domains; on the CPU exactly as many."""
-        if not (self.capture and self.net.inputs.is_cuda):
+        if not self._captures:
             return _Captured(Climb(self.net, size, asked.kind), None)
-        room = max(SMALLEST, 1 << (size - 1).bit_length())
+        room = self.room(size)
         key = (room, *asked.kind)
         if key not in self._captured:
             clock = Deadline.never()
@@ -429,10 +437,11 @@ class Ascent:
                 climb = moves.climb
                 done = climb.best[: len(here)] > cutoff + slack * climb.reach[: len(here)]
                 rows = (~done).nonzero()[:, 0]
-                if len(rows) <= 0.75 * climb.size:
+                if not len(rows):
                     _store(found, climb, here)
-                    if not len(rows):
-                        return found
+                    return found
+                if climber.room(len(rows)) <= 0.75 * climb.size:
+                    _store(found, climb, here)
                     moves, here = _shrunk(climber, asked, climb, rows), here[rows]
             moves.climb.now.copy_(table[k])
             moves.move("step")
@@ -479,9 +488,7 @@ def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> _C
     smaller = moves.climb
     kept = (*climb.state(), climb.nu, climb.products.vertex)
     for new, old in zip((*smaller.state(), smaller.nu, smaller.products.vertex), kept, strict=True):
-        torch.index_select(old, 0, rows, out=new[: len(rows)]) if new.dtype == old.dtype else new[: len(rows)].copy_(
-            old[rows]
-        )
+        new[: len(rows)] = old[rows]
     smaller.lines.slope.copy_(climb.lines.slope)
     smaller.lines.intercept.copy_(climb.lines.intercept)
     smaller.renew()

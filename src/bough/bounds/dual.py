@@ -216,7 +216,7 @@ class DualBounding(AbstractBounding):
         return asked, Duals(domains.start[0][:, self._own(place)], domains.start[1])
 
     def _lines(self, place: _Place) -> tuple[Tensor, Tensor]:
-        """Slopes and intercepts of every clause's chords at the root, where ReLUs that are not split still have them."""
+        """Slopes and intercepts of every clause's chords at the root: a ReLU keeps them until it is split."""
         low, high = (side[:, place.net.neurons] for side in (self._root_bounds.lower, self._root_bounds.upper))
         slope = chord(low, high)
         return slope.float(), (-low.clamp(max=0) * slope).float()
