@@ -123,7 +123,7 @@ class Options:
             "babsr": BaBSR(),
             "babsr-min": BaBSR(worse_side=True),
             "fsb": Filtered(product=False),
-            "kfsb": Filtered(best=3),
+            "kfsb": Filtered(best=8),
             "random": RandomChoice(self.seed),
         }
         return rules[self.branching]

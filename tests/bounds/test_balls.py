@@ -31,14 +31,16 @@ from tests.support import (
     with_ball,
 )
 
+from bough.bounds.base import AbstractBounder
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.linear import bound_clause, bound_elements, by_multipliers, by_slopes
 from bough.bounds.lp import PlanetLP
+from bough.bounds.optimised import OptimisedBounds
 from bough.bounds.relaxation import AdaptiveSlopes, ParallelSlopes
 from bough.branching.babsr import BaBSR
 from bough.budget import Deadline
-from bough.falsify.base import NoAttack
+from bough.falsify.base import AbstractFalsifier, NoAttack
 from bough.falsify.pgd import GradientAttack
 from bough.problem.problem import Problem
 from bough.problem.property import Ball, Box
@@ -157,6 +159,14 @@ def ball_case(kind: str, seed: int, p: int, *, safe: bool) -> tuple[Problem, flo
     return problem(network, [box], [moved]), below - shift
 
 
+STRATEGIES: tuple[tuple[AbstractBounder, AbstractFalsifier], ...] = (
+    (PlanetLP(), NoAttack()),
+    (PlanetLP(), GradientAttack()),
+    (DualAscent(), NoAttack()),
+    (DualAscent(intermediate=OptimisedBounds()), NoAttack()),
+)
+
+
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_searches_are_never_wrong(kind, p):
@@ -165,7 +175,7 @@ def test_searches_are_never_wrong(kind, p):
         asked, least = ball_case(kind, seed, p, safe=safe)
         box = asked.property.boxes[0]
         assert box.ball is not None
-        for bounder, attack in ((PlanetLP(), NoAttack()), (PlanetLP(), GradientAttack()), (DualAscent(), NoAttack())):
+        for bounder, attack in STRATEGIES:
             result = search(Search(asked, bounder, BaBSR(), attack, NEVER))
             assert result.verdict is not (Verdict.FALSIFIED if safe else Verdict.VERIFIED)
             assert result.upper_bound >= least - 1e-6

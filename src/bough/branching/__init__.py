@@ -4,6 +4,6 @@ RULES = {
     "babsr": "the paper's hand-made rule: estimated gain of the Wong-Kolter bound (Bunel et al. 2020)",
     "babsr-min": "its later form, which looks at the lesser gain of the two children",
     "fsb": "per layer the best by both of its scores, then one cheap bound of their children (De Palma et al. 2021)",
-    "kfsb": "the three best over all layers by each score, children weighed by the product of their gains",
+    "kfsb": "the eight best over all layers by each score, children weighed by the product of their gains",
     "random": "any ambiguous ReLU, by --seed",
 }

@@ -16,6 +16,7 @@ from bough.domain.batch import DomainBatch
 from bough.problem.problem import Problem
 
 TINY = 1e-12
+TIE = 1e-6
 LEAST_GAIN = 1e-4  # of the parent's distance from 0
 
 
@@ -43,6 +44,8 @@ class Filtered(AbstractBrancher):
         value = self._value(look.estimate(domains, candidates), domains.lower)
         # A layer without ambiguous ReLUs still names one; and what two scores propose may be one ReLU.
         value = torch.where(ambiguous.gather(1, candidates) & ~_repeated(candidates), value, -torch.inf)
+        # Where nothing promises a gain, what the relaxation cuts off (the intercept's candidates, first) goes first.
+        value = value - TIE * torch.arange(value.shape[1], device=value.device)
         order = value.topk(min(look.levels, candidates.shape[1]), dim=1).indices
         return Decision(candidates.gather(1, order), memory)
 
@@ -57,10 +60,10 @@ class Filtered(AbstractBrancher):
         by_score = torch.where(ambiguous, found.score, -torch.inf)
         by_intercept = torch.where(ambiguous, -found.intercept, -torch.inf)
         if self.best is None:
-            each = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_score, by_intercept) for p in parts]
+            each = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_intercept, by_score) for p in parts]
             return torch.cat(each, dim=1)
         count = min(max(self.best, levels), ambiguous.shape[1])
-        return torch.cat([s.topk(count, dim=1).indices for s in (by_score, by_intercept)], dim=1)
+        return torch.cat([s.topk(count, dim=1).indices for s in (by_intercept, by_score)], dim=1)
 
 
 def _repeated(candidates: Tensor) -> Tensor:

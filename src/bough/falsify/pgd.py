@@ -27,7 +27,7 @@ class GradientAttack(AbstractFalsifier):
     """Gradient descent with a step that shrinks from a quarter of the box, or of the ball, to a hundredth."""
 
     restarts: int = 10
-    steps: int = 40
+    steps: int = 25
     seed: int = 0
     device: str = "cpu"
 
