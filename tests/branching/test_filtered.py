@@ -64,14 +64,10 @@ def check_candidates(problem: Problem, domains: DomainBatch, candidates: Tensor,
     assert candidates.shape == (len(domains), 2 * count * len(parts))
     for d, row in enumerate(candidates.tolist()):
         open_ = domains.bounds.ambiguous()[d].tolist()
-        for half, by in ((0, found.score[d].tolist()), (1, (-found.intercept[d]).tolist())):
-            for k, part in enumerate(parts):
-                start = count * (half * len(parts) + k)
-                mine = [n for n in row[start : start + count] if open_[n]]
-                wanted = sorted((by[n] for n in part if open_[n]), reverse=True)[:count]
-                assert len(set(mine)) == len(mine)
-                assert sorted((by[n] for n in mine), reverse=True) == wanted
-                assert all(n in part for n in mine)
+        for by in (found.score[d].tolist(), (-found.intercept[d]).tolist()):
+            for part in parts:
+                mine = sorted((by[n] for n in set(row) if open_[n] and n in part), reverse=True)
+                assert mine[:count] == sorted((by[n] for n in part if open_[n]), reverse=True)[:count]
 
 
 def looked_up(table: Tensor, domains: DomainBatch, neurons: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from bough.network import walk
 
 SMALLEST = 64  # the least batch for which a GPU's step is captured; others are powers of two
 FUSED = 1024  # from this batch on, Triton's kernels pay for being compiled
-MOVES = ("seat", "step", "settle", "look")
+MOVES = ("weigh", "seat", "step", "settle", "look")
 _log = logging.getLogger(__name__)
 SLACK = {"cpu": 1e-5, "cuda": 1e-3}  # of the input's part of a value: how far rounding in the loop may be off
 
@@ -209,12 +209,16 @@ class Climb:
         """Of the rows, [domains, rows]."""
         return self.logits if self.cone else self.logits.softmax(dim=1)
 
+    def weigh(self) -> None:
+        """The value at which ascent would start."""
+        self.renew()
+        self._back(seating=True)
+
     def seat(self) -> None:
         """Start at p; a fresh split's multiplier starts where the bound is the parent's, its p still being the
         parent's slope: beta = nu (1 - alpha) if passing, nu alpha if blocked, where nu is positive.
         """
-        self.renew()
-        self._back(seating=True)
+        self.weigh()
         torch.mean(self.nu.abs(), dim=1, out=self.scale) if self.nu.shape[1] else self.scale.fill_(1.0)
         self.best.copy_(self.value)
         self.best_p.copy_(self.p)
@@ -279,11 +283,8 @@ class Climb:
                 continue
             nu, p, signs = self.nu[:, part], self.p[:, part], self.signs[part]
             torch.mm(self.lam[:, part.stop :], net.between[part.stop :, part], out=nu)
-            if seating:
-                fresh, gain = self.fresh[:, part], nu.clamp(min=0)
-                start = torch.where(fresh > 0, gain * (1 - p), gain * p)
-                p.copy_(torch.where(fresh != 0, start, p))
-            self.does.relax(nu, p, signs, self.lines[part], self.lam[:, part], self.lost)
+            fresh = self.fresh[:, part] if seating else None
+            self.does.relax(nu, p, signs, self.lines[part], self.lam[:, part], self.lost, fresh)
             if self.seed is not None:
                 self.lam[:, part] += self.seed[:, part]
         self.products.back(self.lam, self.value, self.reach)
@@ -345,7 +346,8 @@ class Climber:
         key = (room, *asked.kind)
         if key not in self._captured:
             clock = Deadline.never()
-            does = fused_kernels() if room >= FUSED else kernels
+            # Once compiled they serve small batches, too, which are a third of the launches then.
+            does = fused_kernels() if room >= FUSED or fused_kernels.cache_info().currsize else kernels
             self._captured[key] = _capture(Climb(self.net, room, asked.kind, does))
             self.capture_seconds += clock.elapsed()
         return self._captured[key]
@@ -504,6 +506,15 @@ def evaluate(climber: Climber, asked: Question, duals: Duals) -> Climb:
     with _fast_products():
         moves.move("look")
     return moves.climb
+
+
+def first_values(climber: Climber, asked: Question, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
+    """The values at which ascent would start (see `Ascent.run`), without one."""
+    moves = climber.at(len(each), asked)
+    _load(moves.climb, asked, start, fresh, each)
+    with _fast_products():
+        moves.move("weigh")
+    return moves.climb.value[: len(each)].clone()
 
 
 def row_weights(logits: Tensor, *, cone: bool = False) -> Tensor:

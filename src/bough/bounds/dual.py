@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.bounds.ascent import Ascent, Climber, Duals, Question, evaluate, row_weights
+from bough.bounds.ascent import Ascent, Climber, Duals, Question, evaluate, first_values, row_weights
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.linear import Region, bound_rows
@@ -38,7 +38,6 @@ class DualAscent(AbstractBounder):
 
     ascent: Ascent = field(default_factory=Ascent)
     at_root: Ascent = field(default_factory=lambda: Ascent(steps=100, decay=0.97))
-    glance: Ascent = field(default_factory=lambda: Ascent(steps=0))  # for estimates
     intermediate: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
     device: str = "cpu"
     batch: int = 1 << 14  # most domains in one ascent
@@ -118,7 +117,9 @@ class DualBounding(AbstractBounding):
         self._unit = max([s for s in sizes if s > 0], default=1.0)
         regions = [self._places[clause.box].root for clause in self._problem.clauses]
         self._root_bounds = Bounds(*(torch.cat([getattr(r.bounds, s) for r in regions]) for s in ("lower", "upper")))
-        bounded = self._bound(self._roots(), self._config.at_root, cutoff, deadline)
+        # Where a second ascent follows, the first only tells which clauses need one.
+        first = self._config.ascent if self._config.intermediate.conditional else self._config.at_root
+        bounded = self._bound(self._roots(), first, cutoff, deadline)
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
         left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
         if len(left):
@@ -247,7 +248,7 @@ class DualBounding(AbstractBounding):
             return found_all
         # Over bounds that hold at unsafe points only, a positive bound says that there are none, and no more.
         lower = found_all.domains.lower
-        lower = torch.where((lower > 0) & (lower != torch.inf), ABOVE_ZERO, lower)
+        lower = torch.where(lower > 0, ABOVE_ZERO, lower)
         return replace(found_all, domains=replace(found_all.domains, lower=lower))
 
     def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
@@ -280,7 +281,8 @@ class DualBounding(AbstractBounding):
         if not len(left):
             return bounded
         blank = replace(domains[left].to(torch.device("cpu")), start=(torch.zeros(len(left), dtype=torch.int64),))
-        exact = self._exact.bound(blank, cutoff, deadline)
+        # Without a cutoff: a solve that stops early may have no ray to show that a domain is empty.
+        exact = self._exact.bound(blank, torch.inf, deadline)
         lower = domains.lower.clone()
         lower[left] = torch.fmax(lower[left], exact.domains.lower.to(self._device))
         points = torch.cat([bounded.points, exact.points.to(self._device)])
@@ -291,19 +293,34 @@ class DualBounding(AbstractBounding):
         candidates = neurons.shape[1]
         value = torch.full((len(domains), candidates, 2), -torch.inf, device=self._device)
         for place, rows in self._by_place(domains):
-            ascent, n = replace(self._config.glance, deadline=deadline), len(place.net.neurons)
+            n = len(place.net.neurons)
             slot = torch.full((self._network.neurons,), n, device=self._device)
             slot[place.net.neurons] = torch.arange(n, device=self._device)
             for piece in rows.split(max(1, self._batch // (2 * candidates))):
                 deadline.check()
-                asked, start = self._question(place, domains[piece])
-                each = torch.arange(len(piece), device=self._device).repeat_interleave(2 * candidates)
-                chosen = slot[neurons[piece]].repeat_interleave(2, dim=1).reshape(-1, 1)
-                sign = torch.tensor([[-1], [1]], dtype=torch.int8, device=self._device).repeat(len(each) // 2, 1)
-                fresh = sign.new_zeros(len(each), n + 1).scatter_(1, chosen, sign)[:, :n]
-                found = ascent.run(place.climber, asked, start, fresh, each=each).value
-                value[piece] = torch.where(chosen[:, 0] < n, found, -torch.inf).reshape(len(piece), candidates, 2)
+                value[piece] = self._first_values(place, domains[piece], slot[neurons[piece]])
         return value
+
+    def _first_values(self, place: _Place, domains: DomainBatch, chosen: Tensor) -> Tensor:
+        """[domains, candidates, 2], for candidates by their number among the box's ReLUs; halved as `_bound` does."""
+        (count, candidates), n = chosen.shape, len(place.net.neurons)
+        try:
+            asked, start = self._question(place, domains)
+            each = torch.arange(count, device=self._device).repeat_interleave(2 * candidates)
+            at = chosen.repeat_interleave(2, dim=1).reshape(-1, 1)
+            sign = torch.tensor([[-1], [1]], dtype=torch.int8, device=self._device).repeat(len(each) // 2, 1)
+            fresh = sign.new_zeros(len(each), n + 1).scatter_(1, at, sign)[:, :n]
+            found = first_values(place.climber, asked, start, fresh, each)
+            return torch.where(at[:, 0] < n, found, -torch.inf).reshape(count, candidates, 2)
+        except torch.OutOfMemoryError:
+            if count == 1:
+                raise
+            place.climber.forget()
+            self._batch = max(1, self._batch // 2)
+            halves = [
+                torch.arange(count, device=self._device)[half] for half in (slice(count // 2), slice(count // 2, None))
+            ]
+            return torch.cat([self._first_values(place, domains[half], chosen[half]) for half in halves])
 
     def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
         """Signs of the slots, and duals in 16 bits, which multipliers enter in units; ReLU bounds follow from signs."""

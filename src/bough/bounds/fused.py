@@ -21,8 +21,27 @@ TINY = 1e-30
 ALIGNED = 64  # sides of float16 matrices are padded to multiples of this, for which the library has its best kernels
 
 
-@triton.jit(do_not_specialize=["n", "s_nu", "s_p", "s_sign", "s_line", "s_lam"])
-def _relax(nu, p, sign, slope, intercept, of, lam, lost, n, s_nu, s_p, s_sign, s_line, s_lam, block: tl.constexpr):
+@triton.jit(do_not_specialize=["n", "s_nu", "s_p", "s_sign", "s_line", "s_lam", "s_fresh"])
+def _relax(
+    nu,
+    p,
+    sign,
+    slope,
+    intercept,
+    of,
+    lam,
+    lost,
+    fresh,
+    n,
+    s_nu,
+    s_p,
+    s_sign,
+    s_line,
+    s_lam,
+    s_fresh,
+    seating: tl.constexpr,
+    block: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     line = tl.load(of + row) * s_line
     total = 0.0
@@ -35,6 +54,11 @@ def _relax(nu, p, sign, slope, intercept, of, lam, lost, n, s_nu, s_p, s_sign, s
         a = tl.load(slope + line + at, mask=inside, other=0.0)
         b = tl.load(intercept + line + at, mask=inside, other=0.0)
         below = tl.minimum(v, 0.0)
+        if seating:
+            new = tl.load(fresh + row * s_fresh + at, mask=inside, other=0)
+            above = v - below
+            q = tl.where(new > 0, above * (1 - q), tl.where(new < 0, above * q, q))
+            tl.store(p + row * s_p + at, q, mask=inside)
         bent = (v - below) * q + below * a
         out = tl.where(side == 0, bent, tl.where(side > 0, v - q, q))
         tl.store(lam + row * s_lam + at, out, mask=inside)
@@ -147,11 +171,15 @@ def _block(n: int) -> int:
     return min(BLOCK, max(64, 1 << (n - 1).bit_length()))
 
 
-def relax(nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor) -> None:
+def relax(
+    nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor, fresh: Tensor | None = None
+) -> None:
     """As `kernels.relax`."""
     n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
-    strides = nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), lam.stride(0)
-    _relax[(nu.shape[0],)](nu, p, sign, *table, lam, lost, n, *strides, block=_block(n))
+    new = sign if fresh is None else fresh
+    strides = nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), lam.stride(0), new.stride(0)
+    seating = fresh is not None
+    _relax[(nu.shape[0],)](nu, p, sign, *table, lam, lost, new, n, *strides, seating=seating, block=_block(n))
 
 
 def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, lines: Lines, x: Tensor) -> None:

@@ -73,8 +73,17 @@ class Lines:
             torch.index_select(self.intercept, 0, self.of, out=self.wide[1])
 
 
-def relax(nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor) -> None:
-    """Pass ReLUs backwards: `lam` from `nu`, and what the chords lose is added to `lost` [domains]."""
+def relax(
+    nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor, fresh: Tensor | None = None
+) -> None:
+    """Pass ReLUs backwards: `lam` from `nu`, and what the chords lose is added to `lost` [domains].
+
+    Where `fresh` is the sign of a new split, p still is the parent's slope and becomes the multiplier that keeps the
+    parent's value.
+    """
+    if fresh is not None:
+        gain = nu.clamp(min=0)
+        p.copy_(torch.where(fresh > 0, gain * (1 - p), torch.where(fresh < 0, gain * p, p)))
     (slope, intercept), below = lines.wide, nu.clamp(max=0)
     bent = (nu - below).mul_(p).addcmul_(below, slope)
     torch.where(signs.free, bent, torch.where(signs.passing, nu - p, p), out=lam)
