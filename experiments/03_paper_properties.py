@@ -107,10 +107,10 @@ def summary(entries: list[dict[str, Any]]) -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for name in [*dict.fromkeys(e["paper"]["source_file"] for e in entries), "all"]:
         mine = [e for e in entries if name in (e["paper"]["source_file"], "all")]
-        seconds = [e["seconds"] for e in mine]
+        seconds, branches, bounds = ([e[field] for e in mine] for field in ("seconds", "branches", "bounds"))
         print(
             f"| {name} | {len(mine)} | {sum(e['verdict'] in SOLVED for e in mine)} | {median(seconds):.2f} | "
-            f"{mean(seconds):.2f} | {median(e['branches'] for e in mine):.0f} | {median(e['bounds'] for e in mine):.0f} | "
+            f"{mean(seconds):.2f} | {median(branches):.0f} | {median(bounds):.0f} | "
             f"{_peer(mine, 'babsr')} | {_peer(mine, 'gnn')} |"
         )
 

@@ -105,6 +105,8 @@ def search(run: Search) -> Result:
         reason = Verdict.TIMEOUT, "the time limit was reached"
     except OutOfMemory as full:
         reason = Verdict.UNKNOWN, f"{full}; allow more with --memory"
+    except torch.OutOfMemoryError:
+        reason = Verdict.UNKNOWN, "the device's memory is too small for this network; try --device cpu"
     except KeyboardInterrupt:
         reason = Verdict.UNKNOWN, "interrupted"
     return replace(result(run, state, reason), notes=bounding.notes())
