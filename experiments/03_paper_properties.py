@@ -1,6 +1,7 @@
 """The paper's properties by dual bounds: the rows whose images are at hand enter, records and a summary leave.
 
-    BOUGH_DATA=... python experiments/03_paper_properties.py --out paper.jsonl [--branching fsb] [--timeout 20] [--device cuda]
+    BOUGH_DATA=... python experiments/03_paper_properties.py --out paper.jsonl [--branching fsb] [--timeout 20]
+        [--device cuda] [--limit-seconds 500]
 
 Seconds count from a loaded process; one property is solved first and not counted. A property already in --out is not
 repeated, so a run that is cut off goes on.
