@@ -346,8 +346,7 @@ class Climber:
         key = (room, *asked.kind)
         if key not in self._captured:
             clock = Deadline.never()
-            # Once compiled they serve small batches, too, which are a third of the launches then.
-            does = fused_kernels() if room >= FUSED or fused_kernels.cache_info().currsize else kernels
+            does = fused_kernels() if room >= FUSED else kernels
             self._captured[key] = _capture(Climb(self.net, room, asked.kind, does))
             self.capture_seconds += clock.elapsed()
         return self._captured[key]
