@@ -79,7 +79,7 @@ class Bench:
     def renewed(self, child: Bounds, neuron: int) -> Bounds:
         """The same child with the later layers bounded again."""
         where = self.root.with_bounds(child)
-        return PaperBounds().after_split(self.network, where, torch.tensor([neuron]), Deadline.never())
+        return PaperBounds().after_split(self.network, where, torch.tensor([[neuron]]), Deadline.never())
 
 
 def main() -> None:

@@ -145,7 +145,11 @@ class Options:
 
     def falsifier(self) -> AbstractFalsifier:
         """The attack that goes first."""
-        return GradientAttack(seed=self.seed, device=self.device) if self.attack else NoAttack()
+        if not self.attack:
+            return NoAttack()
+        if self.device == "cuda":  # where points are free and steps are not
+            return GradientAttack(restarts=64, steps=15, seed=self.seed, device=self.device)
+        return GradientAttack(seed=self.seed)
 
     def budget(self) -> Memory:
         """What open domains may take."""

@@ -33,7 +33,6 @@ from bough.network import walk
 
 SMALLEST = 64  # the least batch for which a GPU's step is captured; others are powers of two
 FUSED = 1024  # from this batch on, Triton's kernels pay for being compiled
-MOVES = ("weigh", "seat", "step", "settle", "look")
 _log = logging.getLogger(__name__)
 SLACK = {"cpu": 1e-5, "cuda": 1e-3}  # of the input's part of a value: how far rounding in the loop may be off
 
@@ -322,12 +321,11 @@ class Climber:
 
     def __init__(self, net: Reduced, *, capture: bool = True) -> None:
         self.net, self.capture = net, capture
-        self._captured: dict[tuple[int, int, int, bool, bool], _Captured] = {}
-        self.capture_seconds = 0.0
+        self._moves: dict[tuple[int, int, int, bool, bool], Moves] = {}
 
     def forget(self) -> None:
         """Give back the memory of captured steps."""
-        self._captured.clear()
+        self._moves.clear()
         torch.cuda.empty_cache()
 
     @property
@@ -338,51 +336,65 @@ class Climber:
         """The batch that `size` domains are worked on in."""
         return max(SMALLEST, 1 << (size - 1).bit_length()) if self._captures else size
 
-    def at(self, size: int, asked: Question) -> "_Captured":
+    def at(self, size: int, asked: Question) -> "Moves":
         """Moves for at least `size` domains; on the CPU exactly as many."""
         if not self._captures:
-            return _Captured(Climb(self.net, size, asked.kind), None)
+            return Moves(Climb(self.net, size, asked.kind), capture=False)
         room = self.room(size)
         key = (room, *asked.kind)
-        if key not in self._captured:
-            clock = Deadline.never()
+        if key not in self._moves:
             does = fused_kernels() if room >= FUSED else kernels
-            self._captured[key] = _capture(Climb(self.net, room, asked.kind, does))
-            self.capture_seconds += clock.elapsed()
-        return self._captured[key]
+            self._moves[key] = Moves(Climb(self.net, room, asked.kind, does), capture=True)
+        return self._moves[key]
+
+    @property
+    def capture_seconds(self) -> float:
+        """Spent on first runs and on capturing them."""
+        return sum(moves.capture_seconds for moves in self._moves.values())
 
 
-@dataclass(frozen=True, eq=False)
-class _Captured:
-    climb: Climb
-    graphs: dict[str, "torch.cuda.CUDAGraph"] | None
+@final
+class Moves:
+    """The moves of a `Climb`. Each runs as it is the first time, which compiles what needs it, is captured as a CUDA
+    graph the second time, and is one launch from then on; where capture fails, they go on as they are.
+    """
+
+    def __init__(self, climb: Climb, *, capture: bool) -> None:
+        self.climb, self._capture = climb, capture
+        self._graphs: dict[str, torch.cuda.CUDAGraph | None] = {}
+        self.capture_seconds = 0.0
 
     def move(self, name: str) -> None:
-        """Run `seat`, `step` or `look`."""
-        if self.graphs is None:
-            getattr(self.climb, name)()
-        else:
-            self.graphs[name].replay()
+        """Run `weigh`, `seat`, `step`, `settle` or `look`."""
+        graph = self._graphs.get(name)
+        if graph is not None:
+            graph.replay()
+            return
+        if self._capture and name in self._graphs:
+            clock = Deadline.never()
+            self._graphs[name] = graph = _captured(getattr(self.climb, name))
+            self._capture = graph is not None
+            self.capture_seconds += clock.elapsed()
+            if graph is not None:
+                graph.replay()
+                return
+        clock = Deadline.never()
+        getattr(self.climb, name)()
+        if name not in self._graphs:
+            self._graphs[name] = None
+            self.capture_seconds += clock.elapsed()
 
 
-def _capture(climb: Climb) -> _Captured:
-    """Record each move once; replaying it then costs one launch. Where capture fails, the moves run as they are."""
-    graphs: dict[str, torch.cuda.CUDAGraph] = {}
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for name in MOVES:
-            getattr(climb, name)()
-    torch.cuda.current_stream().wait_stream(stream)
+def _captured(move: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
+    graph = torch.cuda.CUDAGraph()
     try:
-        for name in MOVES:
-            graphs[name] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graphs[name]):
-                getattr(climb, name)()
+        with torch.cuda.graph(graph):
+            move()
     except RuntimeError:
+        _log.info("a step of ascent cannot be captured as a CUDA graph; it runs as it is")
         torch.cuda.synchronize()
-        return _Captured(climb, None)
-    return _Captured(climb, graphs)
+        return None
+    return graph
 
 
 @final
@@ -483,7 +495,7 @@ def _store(found: Ascended, climb: Climb, here: Tensor) -> None:
     found.value[here] = climb.best[:count]
 
 
-def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> _Captured:
+def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> Moves:
     """A smaller batch with these rows of the old one, and what its last pass back left for the next step."""
     moves = climber.at(len(rows), asked)
     smaller = moves.climb

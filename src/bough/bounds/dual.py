@@ -37,7 +37,7 @@ class DualAscent(AbstractBounder):
     """Root bounds once, then ascent for every batch; domains with every ReLU decided are left to the LP."""
 
     ascent: Ascent = field(default_factory=Ascent)
-    at_root: Ascent = field(default_factory=lambda: Ascent(steps=100, decay=0.97))
+    at_root: Ascent = field(default_factory=lambda: Ascent(steps=50, decay=0.96))
     intermediate: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
     device: str = "cpu"
     batch: int = 1 << 14  # most domains in one ascent
