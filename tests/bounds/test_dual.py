@@ -191,7 +191,7 @@ def mixed(kind: str, seed: int, config: DualAscent, most: int = 40) -> tuple[Dua
 
 
 def close(a: Tensor, b: Tensor, scale: float = 1.0) -> None:
-    """Equal up to rounding, but for a few: Adam follows the sign of tiny gradients, too, and so another way at times."""
+    """Equal up to rounding, but for a few: Adam follows the sign of tiny gradients, too, so another way at times."""
     assert torch.equal(a.isfinite(), b.isfinite())
     apart = ((a - b).abs() / (1 + b.abs()))[b.isfinite()]
     assert float((apart < 2e-3 * scale).double().mean()) >= 0.9

@@ -8,14 +8,14 @@ subtracted, over ReLU bounds that were proved the same way: a domain is closed b
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent, Climber, Duals, Question, evaluate, first_values, row_weights
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
-from bough.bounds.intermediate import AbstractIntermediate, TightBounds
+from bough.bounds.intermediate import AbstractIntermediate, Asked, TightBounds
 from bough.bounds.linear import Region, bound_rows
 from bough.bounds.lp import PlanetLP
 from bough.bounds.proof import by_duals
@@ -25,6 +25,8 @@ from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.problem.problem import Problem
 
+MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
+LEAST_GAIN = 0.01  # by so much
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
@@ -121,9 +123,15 @@ class DualBounding(AbstractBounding):
         first = self._config.ascent if self._config.intermediate.conditional else self._config.at_root
         bounded = self._bound(self._roots(), first, cutoff, deadline)
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
-        left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
-        if len(left):
-            bounded = self._again(bounded, left, cutoff, deadline)
+        memory: dict[int, dict[str, Any]] = {box: {} for box in self._places}
+        for _ in range(MOST_REPEATS):
+            left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
+            before = bounded.domains.lower[left]
+            if not len(left):
+                break
+            bounded = self._again(bounded, left, memory, cutoff, deadline)
+            if not bool((bounded.domains.lower[left] > before + LEAST_GAIN * before.abs()).any()):
+                break
         self._notes["root_seconds"] = clock.elapsed()
         return bounded
 
@@ -137,7 +145,9 @@ class DualBounding(AbstractBounding):
             )
         return DomainBatch.concatenate(parts)
 
-    def _again(self, bounded: Bounded, rows: Tensor, cutoff: float, deadline: Deadline) -> Bounded:
+    def _again(
+        self, bounded: Bounded, rows: Tensor, memory: dict[int, dict[str, Any]], cutoff: float, deadline: Deadline
+    ) -> Bounded:
         """Bound some clauses again over bounds that hold at their unsafe points."""
         lower, upper, policy = (
             self._root_bounds.lower.clone(),
@@ -147,18 +157,12 @@ class DualBounding(AbstractBounding):
         for box, place in self._places.items():
             mine = rows[self._boxes[rows] == box]
             if len(mine):
-                asked = self._rows[mine], self._offsets[mine]
-                tight = policy.for_clauses(self._network, place.root, *asked, deadline)
+                asked = Asked(mine, self._rows[mine], self._offsets[mine], self._root_bounds[mine], deadline)
+                tight = policy.for_clauses(self._network, place.root, asked, memory[box])
                 lower[mine], upper[mine] = tight.lower, tight.upper
         if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
             return bounded
-        self._root_bounds, self._own_lines = Bounds(lower, upper), len(self._problem.clauses) > 1
-        if not self._own_lines:  # one clause: its lines are the box's
-            place = next(iter(self._places.values()))
-            low, high = lower[0, place.net.neurons].float(), upper[0, place.net.neurons].float()
-            self._places = {
-                self._problem.clauses[0].box: replace(place, climber=Climber(replace(place.net, lower=low, upper=high)))
-            }
+        self._root_bounds, self._own_lines = Bounds(lower, upper), True
         domains = bounded.domains
         p = torch.where(self._root_bounds.ambiguous()[:, self._slots], domains.start[0], 0.0)
         domains = replace(domains, bounds=self._root_bounds, start=(p, domains.start[1]))

@@ -6,7 +6,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -23,6 +23,17 @@ from bough.network.ops import Relu
 from bough.problem.property import Box
 
 REBUILD_THRESHOLD = 1e-4  # facts 2.3: linear bounds are rebuilt when intervals improved some ReLU by more than this
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Clauses of one box, about whose unsafe points bounds are asked: `rows` @ y <= `offsets`."""
+
+    numbers: Tensor  # int64 [clauses], ascending
+    rows: Tensor  # [clauses, rows, outputs]; where a clause has fewer, they are 0
+    offsets: Tensor  # [clauses, rows]
+    bounds: Bounds  # [clauses, neurons], known so far
+    deadline: Deadline
 
 
 class AbstractIntermediate(ABC):
@@ -42,12 +53,12 @@ class AbstractIntermediate(ABC):
         """Whether `for_clauses` may leave out safe points."""
         return False
 
-    def for_clauses(self, network: Network, where: Region, rows: Tensor, offsets: Tensor, deadline: Deadline) -> Bounds:
-        """Bounds [clauses, neurons] that need to hold only where every row of a clause, `rows` [clauses, rows, outputs]
-        @ y <= `offsets` [clauses, rows], holds; unless a policy knows better, the region's own.
+    def for_clauses(self, network: Network, where: Region, asked: "Asked", memory: dict[str, Any]) -> Bounds:
+        """Tighter bounds [clauses, neurons] that need to hold only where every row of a clause holds; unless a policy
+        knows better, those it is given. `memory` is the policy's own, of one search and box, between calls.
         """
-        del network, rows, deadline
-        return Bounds(where.bounds.lower.expand(len(offsets), -1), where.bounds.upper.expand(len(offsets), -1))
+        del network, where, memory
+        return asked.bounds
 
     @abstractmethod
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:

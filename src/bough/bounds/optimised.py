@@ -7,13 +7,13 @@ every other bound before anything stands on it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent, Climber, Duals, Question
-from bough.bounds.intermediate import AbstractIntermediate, TightBounds, settled
+from bough.bounds.intermediate import AbstractIntermediate, Asked, TightBounds, settled
 from bough.bounds.linear import Region, bound_functionals, bound_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
@@ -26,6 +26,7 @@ from bough.problem.property import Box
 CHUNK = 2048  # functionals in one ascent
 MOST_WORK = {"cpu": 5e11, "cuda": 1e14}  # operations spent at the root; beyond it, fewer steps or none
 FEWEST_STEPS = 5
+LEAST_GAIN = 1e-3  # of some ReLU's width, for which another round is worth its time
 
 
 @final
@@ -36,7 +37,8 @@ class OptimisedBounds(AbstractIntermediate):
     inner: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
     ascent: Ascent = field(default_factory=lambda: Ascent(steps=8))
     unsafe_only: bool = True  # also bound the last layer's ReLUs at unsafe points only, clause by clause
-    rounds: int = 2  # of that
+    rounds: int = 8  # of that in one call: each stands on the bounds of the last
+    at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
 
     @property
     def slopes(self) -> AbstractSlopes:
@@ -61,22 +63,72 @@ class OptimisedBounds(AbstractIntermediate):
         """Whether `for_clauses` leaves out safe points."""
         return self.unsafe_only
 
-    def for_clauses(self, network: Network, where: Region, rows: Tensor, offsets: Tensor, deadline: Deadline) -> Bounds:
+    def for_clauses(self, network: Network, where: Region, asked: Asked, memory: dict[str, Any]) -> Bounds:
         """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
 
-        Measured on the paper's networks, earlier layers gain nothing from it, and a third round hardly does.
+        Measured on the paper's networks: earlier layers gain nothing from it, the last one gains so much that trees
+        shrink to a fraction, most of all after many rounds of few steps.
         """
-        bounds = super().for_clauses(network, where, rows, offsets, deadline)
         if not self.unsafe_only:
-            return bounds
-        net = reduce(network, where)
+            return asked.bounds
+        if "net" not in memory:
+            memory["net"] = net = reduce(network, where)
+            memory["climber"] = Climber(net.to(where.lower.device, torch.float32))
+        net, bounds = memory["net"], asked.bounds
         last = [part for part in net.layers if part.stop > part.start][-1:]
         if not last or _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
             return bounds
-        ascent = replace(self.ascent, deadline=deadline)
         for _ in range(self.rounds):
-            bounds = _tightened_if_unsafe(network, where.with_bounds(bounds), net, last[0], rows, offsets, ascent)
+            before = bounds
+            bounds = self._tightened_if_unsafe(network, where, last[0], replace(asked, bounds=bounds), memory)
+            gain = (bounds.lower - before.lower + before.upper - bounds.upper) / (before.upper - before.lower)
+            if not bool((gain > LEAST_GAIN).any()) or bool(bounds.empty().all()):
+                break
         return bounds
+
+    def _tightened_if_unsafe(
+        self, network: Network, where: Region, part: slice, asked: Asked, memory: dict[str, Any]
+    ) -> Bounds:
+        """The bounds [clauses, neurons] with those of one layer ascended, under the constraints of each clause.
+
+        Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
+        """
+        net: Reduced = memory["net"]
+        where, clauses = where.with_bounds(asked.bounds), len(asked.offsets)
+        node, first = _home(network, net, part)
+        lower, upper = asked.bounds.lower.clone(), asked.bounds.upper.clone()
+        low, high = lower[:, net.neurons], upper[:, net.neurons]
+        signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
+        slope = chord(low, high)
+        lines = slope.float(), (-low.clamp(max=0) * slope).float()
+        ascent = replace(self.at_unsafe, deadline=asked.deadline)
+        for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // clauses)):
+            count, key = 2 * len(elements), f"duals from {int(elements[0])}"  # functionals of a clause
+            kind = torch.arange(clauses, device=lower.device).repeat_interleave(count)
+            side = torch.cat([torch.ones_like(low[0, elements]), -torch.ones_like(low[0, elements])])[:, None]
+            seed = side.new_zeros(count, len(net.neurons)).scatter(1, elements.repeat(2)[:, None], side)
+            question = Question(
+                asked.rows.float()[kind],
+                asked.offsets.float()[kind],
+                signs[kind],
+                (*lines, kind),
+                seed.float().repeat(clauses, 1),
+                cone=True,
+            )
+            begin = _begin(memory.get(key), asked, torch.where(high > -low, 1.0, 0.0), count)
+            # A ReLU that the last round decided has a multiplier now, and begins without.
+            begin = Duals(torch.where(question.signs == 0, begin.p, 0.0), begin.logits)
+            found = ascent.run(memory["climber"], question, begin).duals
+            p, weights = (t.reshape(clauses, count, -1) for t in (found.p, found.logits))
+            memory[key] = asked.numbers, p, weights
+            numbers = net.neurons[elements]
+            f = side.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side)
+            rule = by_duals(net, p.double(), signs[:, None])
+            also = {node: f.expand(clauses, -1, -1)}
+            proved = bound_rows(network, where, asked.rows, asked.offsets, weights.double(), rule, also)
+            lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
+            upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
+        return Bounds(lower, upper)
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """As the policy inside says."""
@@ -119,47 +171,14 @@ def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: As
     return Bounds(lower, upper)
 
 
-def _tightened_if_unsafe(
-    network: Network, where: Region, net: Reduced, part: slice, rows: Tensor, offsets: Tensor, ascent: Ascent
-) -> Bounds:
-    """The region's bounds [clauses, neurons] with those of one layer ascended, under the constraints of each clause.
-
-    Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
-    """
-    node, first = _home(network, net, part)
-    lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
-    low, high = lower[:, net.neurons], upper[:, net.neurons]
-    signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
-    lines = chord(low, high), -low.clamp(max=0) * chord(low, high)
-    start = torch.where((signs == 0) & (high > -low), 1.0, 0.0)
-    climber = Climber(net.to(lower.device, torch.float32), capture=False)
-    clauses = len(offsets)
-    for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // clauses)):
-        count = 2 * len(elements)  # functionals of a clause
-
-        def each(of_clause: Tensor, count: int = count) -> Tensor:
-            return of_clause.repeat_interleave(count, dim=0)
-
-        side = torch.cat([torch.ones_like(low[0, elements]), -torch.ones_like(low[0, elements])])[:, None]
-        seed = side.new_zeros(count, len(net.neurons)).scatter(1, elements.repeat(2)[:, None], side)
-        asked = Question(
-            each(rows.float()),
-            each(offsets.float()),
-            each(signs),
-            (lines[0].float(), lines[1].float(), each(torch.arange(clauses, device=lower.device))),
-            seed.float().repeat(clauses, 1),
-            cone=True,
-        )
-        weights = torch.full_like(asked.offsets, 0.1)
-        found = ascent.run(climber, asked, Duals(each(start.float()), weights)).duals
-        numbers = net.neurons[elements]
-        f = side.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side)
-        p, weights = (t.double().reshape(clauses, count, -1) for t in (found.p, found.logits))
-        rule = by_duals(net, p, signs[:, None])
-        proved = bound_rows(network, where, rows, offsets, weights, rule, {node: f.expand(clauses, -1, -1)})
-        lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
-        upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
-    return Bounds(lower, upper)
+def _begin(last: tuple[Tensor, Tensor, Tensor] | None, asked: Asked, slopes: Tensor, count: int) -> Duals:
+    """The last round's duals of the clauses that are still asked about; at first, plain slopes and small weights."""
+    if last is None:
+        p = slopes.float().repeat_interleave(count, dim=0)
+        return Duals(p, p.new_full((len(p), asked.offsets.shape[1]), 0.1))
+    numbers, p, weights = last
+    kept = torch.searchsorted(numbers, asked.numbers)
+    return Duals(p[kept].flatten(0, 1), weights[kept].flatten(0, 1))
 
 
 def _home(network: Network, net: Reduced, part: slice) -> tuple[int, int]:
