@@ -1,6 +1,7 @@
 """The only reader of the clock: deadlines, passed explicitly to whatever may take long."""
 
 import math
+import os
 import time
 from dataclasses import dataclass
 
@@ -13,6 +14,18 @@ def free_memory() -> float:
         return float(figures["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return 8e9
+
+
+def idle_cpus() -> int:
+    """How many threads make sense: two on a CPU that is busy already are far slower than one."""
+    try:
+        count, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    except (AttributeError, OSError):  # not on this system
+        return 1
+    return max(1, min(count, round(count - load), MOST_IDLE))
+
+
+MOST_IDLE = 8  # a guess: measured on two CPUs only
 
 
 class OutOfTime(Exception):

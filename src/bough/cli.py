@@ -149,7 +149,7 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--memory", type=float, metavar="GB", help="most for open domains; half of what is free")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
     command.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="threads for bounds (1 by default); the solver uses one"
+        "--threads", type=int, metavar="N", help="threads for bounds; as many as there are idle CPUs by default"
     )
     command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
     command.add_argument(
@@ -263,11 +263,13 @@ def _search_options(options: argparse.Namespace) -> "Options":
     for path in (options.json, options.counterexample, options.vnncomp):
         if path is not None:
             check_writable(path)
-    if not 1 <= options.threads <= MOST_THREADS:
+    if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
         raise BadInput(f"--threads is {options.threads}; give 1 to {MOST_THREADS}")
     import torch
 
-    torch.set_num_threads(options.threads)
+    from bough.budget import idle_cpus
+
+    torch.set_num_threads(options.threads or idle_cpus())
     return Options(
         timeout=options.timeout,
         bounds=options.bounds,

@@ -113,7 +113,9 @@ class DualBounding(AbstractBounding):
         for box in self._boxes.unique().tolist():
             asked = self._problem.property.boxes[box].on(self._device)
             root = self._config.intermediate.at_root(self._network, asked, deadline)
-            self._places[box] = _Place(root, Climber(reduce(self._network, root).to(self._device, torch.float32)))
+            net = reduce(self._network, root).to(self._device, torch.float32)
+            # Lines of every domain's own are an array of another size at every step: nothing to capture.
+            self._places[box] = _Place(root, Climber(net, capture=not self._config.intermediate.refreshes))
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
         sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
         self._unit = max([s for s in sizes if s > 0], default=1.0)
@@ -178,8 +180,25 @@ class DualBounding(AbstractBounding):
         )
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
-        """Ascend from the parents' duals and prove what was found."""
+        """Renew the ReLU bounds if that is the policy, ascend from the parents' duals and prove what was found."""
+        if self._config.intermediate.refreshes:
+            domains = self._refreshed(domains, deadline)
         return self._bound(domains, self._config.ascent, cutoff, deadline)
+
+    def _refreshed(self, domains: DomainBatch, deadline: Deadline) -> DomainBatch:
+        """Every domain's own ReLU bounds after its last split; the dual of a ReLU that this decides begins at 0."""
+        clock, (lower, upper) = Deadline.never(), (domains.bounds.lower.clone(), domains.bounds.upper.clone())
+        for place, rows in self._by_place(domains):
+            mine = domains[rows]
+            where = place.root.with_bounds(mine.bounds)
+            asked = Asked(mine.clause, self._rows[mine.clause], self._offsets[mine.clause], mine.bounds, deadline)
+            new = self._config.intermediate.refreshed(self._network, where, mine.last_split, asked)
+            lower[rows], upper[rows] = new.lower, new.upper
+        bounds = Bounds(lower, upper)
+        decided = (domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots]
+        p = torch.where(decided, 0.0, domains.start[0])
+        self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.elapsed()
+        return replace(domains, bounds=bounds, start=(p, domains.start[1]))
 
     def _bound(self, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:
         """Box after box, in pieces that fit; a piece that does not fit the memory is halved, and so are all later."""
@@ -216,7 +235,13 @@ class DualBounding(AbstractBounding):
         # A ReLU may be decided without having been split, by the bounds of its clause: its sign is known all the same.
         signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
         rows, offsets = self._rows[domains.clause].float(), self._offsets[domains.clause].float()
-        lines = (*self._lines(place), domains.clause) if self._own_lines else None
+        lines = None
+        if self._config.intermediate.refreshes:
+            slope = chord(low, high)
+            own = torch.arange(len(domains), device=self._device)
+            lines = slope.float(), (-low.clamp(max=0) * slope).float(), own
+        elif self._own_lines:
+            lines = (*self._lines(place), domains.clause)
         asked = Question(rows, offsets, signs, lines)
         return asked, Duals(domains.start[0][:, self._own(place)], domains.start[1])
 
@@ -331,11 +356,14 @@ class DualBounding(AbstractBounding):
         signs, (p, logits) = domains.signs[:, self._slots], domains.start
         small = torch.where(signs != 0, p / self._unit, p).clamp(max=MOST_HALF).half()
         kept = domains.clause.int(), signs, domains.lower, domains.depth.int()
-        return (*kept, small, logits.clamp(-MOST_HALF, MOST_HALF).half())
+        packed = (*kept, small, logits.clamp(-MOST_HALF, MOST_HALF).half())
+        if self._config.intermediate.refreshes:
+            return (*packed, domains.bounds.lower, domains.bounds.upper)
+        return packed
 
     def unpack(self, columns: tuple[Tensor, ...]) -> DomainBatch:
         """The same domains; what is not a number in the stored duals reads as 0."""
-        clause, few, lower, depth, small, short = columns
+        clause, few, lower, depth, small, short, *own = columns
         clause, p = clause.long(), small.float().nan_to_num(0.0, 0.0, 0.0)
         p = torch.where(few != 0, p * self._unit, p)
         logits = torch.where(self._logits[clause] == 0, short.float().nan_to_num(0.0), -torch.inf)
@@ -345,7 +373,7 @@ class DualBounding(AbstractBounding):
         return DomainBatch(
             clause,
             signs,
-            self._bounds(clause, few),
+            Bounds(*own) if own else self._bounds(clause, few),
             lower,
             self._functional(clause, logits),
             depth.long(),

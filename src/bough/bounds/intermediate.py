@@ -53,6 +53,15 @@ class AbstractIntermediate(ABC):
         """Whether `for_clauses` may leave out safe points."""
         return False
 
+    @property
+    def refreshes(self) -> bool:
+        """Whether bounds are renewed after splits, so that every domain has its own."""
+        return False
+
+    def refreshed(self, network: Network, where: Region, neurons: Tensor, asked: "Asked") -> Bounds:
+        """As `after_split`, for domains of `asked`'s clauses (one each), which a policy may make use of."""
+        return self.after_split(network, where, neurons, asked.deadline)
+
     def for_clauses(self, network: Network, where: Region, asked: "Asked", memory: dict[str, Any]) -> Bounds:
         """Tighter bounds [clauses, neurons] that need to hold only where every row of a clause holds; unless a policy
         knows better, those it is given. `memory` is the policy's own, of one search and box, between calls.
@@ -69,6 +78,11 @@ class AbstractIntermediate(ABC):
 @dataclass(frozen=True)
 class PaperBounds(AbstractIntermediate):
     """Wong-Kolter bounds intersected with interval bounds; after a split, only later layers again."""
+
+    @property
+    def refreshes(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def slopes(self) -> AbstractSlopes:
@@ -106,6 +120,11 @@ class TightBounds(AbstractIntermediate):
     """Interval, then CROWN and Wong-Kolter bounds where a ReLU is still ambiguous, layer after layer."""
 
     refresh: bool = True  # after a split, bound the later layers' ambiguous ReLUs again
+
+    @property
+    def refreshes(self) -> bool:
+        """If asked to."""
+        return self.refresh
 
     @property
     def slopes(self) -> AbstractSlopes:

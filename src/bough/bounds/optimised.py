@@ -38,6 +38,9 @@ class OptimisedBounds(AbstractIntermediate):
     ascent: Ascent = field(default_factory=lambda: Ascent(steps=8))
     unsafe_only: bool = True  # also bound the last layer's ReLUs at unsafe points only, clause by clause
     rounds: int = 8  # of that in one call: each stands on the bounds of the last
+    refresh: bool = (
+        False  # the last layer's at unsafe points after every split, too: dear, but it propagates constraints
+    )
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
 
     @property
@@ -72,7 +75,9 @@ class OptimisedBounds(AbstractIntermediate):
         if not self.unsafe_only:
             return asked.bounds
         if "net" not in memory:
-            memory["net"] = net = reduce(network, where)
+            widest = where.bounds  # a region of several domains is reduced over all of them
+            all_of = Bounds(widest.lower.min(dim=0, keepdim=True).values, widest.upper.max(dim=0, keepdim=True).values)
+            memory["net"] = net = reduce(network, replace(where, bounds=all_of))
             memory["climber"] = Climber(net.to(where.lower.device, torch.float32))
         net, bounds = memory["net"], asked.bounds
         last = [part for part in net.layers if part.stop > part.start][-1:]
@@ -129,6 +134,20 @@ class OptimisedBounds(AbstractIntermediate):
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
             upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
         return Bounds(lower, upper)
+
+    @property
+    def refreshes(self) -> bool:
+        """If asked to."""
+        return self.refresh or self.inner.refreshes
+
+    def refreshed(self, network: Network, where: Region, neurons: Tensor, asked: Asked) -> Bounds:
+        """The last layer's bounds at the unsafe points of each domain."""
+        bounds = super().refreshed(network, where, neurons, asked)
+        if not (self.refresh and self.unsafe_only):
+            return bounds
+        root = replace(where, lower=where.lower[:1], upper=where.upper[:1], bounds=bounds)
+        few = Asked(asked.numbers, asked.rows, asked.offsets, bounds, asked.deadline)
+        return replace(self, rounds=1).for_clauses(network, root, few, {})
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """As the policy inside says."""
