@@ -38,13 +38,7 @@ def run(name: str, instance: Instance, how: Options) -> dict[str, Any]:
         network=str(instance.network),
         property=instance.property.name,
         method="bab",
-        bounder=chosen.bounds,
-        intermediate=str(chosen.intermediate),
-        branching=str(chosen.branching),
-        batch=chosen.batch,
-        seed=chosen.seed,
-        timeout=chosen.timeout,
-        device=chosen.device,
+        **chosen.told(),
     )
     entry = record(told, result)
     engine = entry["engine"]

@@ -84,13 +84,7 @@ def run(data: Path, options: argparse.Namespace, done: set[tuple[str, str, str]]
             network=row["network"],
             property=f"image {row['image']} target {row['target']} eps {row['eps']}",
             method="bab",
-            bounder=chosen.bounds,
-            intermediate=str(chosen.intermediate),
-            branching=str(chosen.branching),
-            batch=chosen.batch,
-            seed=chosen.seed,
-            timeout=chosen.timeout,
-            device=chosen.device,
+            **chosen.told(),
         )
         entry = {**record(told, result), "paper": row}
         with options.out.open("a") as out:

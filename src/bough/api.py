@@ -118,6 +118,18 @@ class Options:
             f"{chosen.branching} branching, {chosen.batch} domains a step"
         )
 
+    def told(self) -> dict[str, Any]:
+        """What a record says of these options, by the names it gives them."""
+        return {
+            "bounder": self.bounds,
+            "intermediate": str(self.intermediate),
+            "branching": str(self.branching),
+            "batch": self.batch,
+            "seed": self.seed,
+            "timeout": self.timeout,
+            "device": self.device,
+        }
+
     def brancher(self) -> AbstractBrancher:
         """The branching rule."""
         if isinstance(self.branching, AbstractBrancher):

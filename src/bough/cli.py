@@ -343,13 +343,7 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
                 network=problem.network_name,
                 property=problem.property_name,
                 method="bab",
-                bounder=chosen.bounds,
-                intermediate=str(chosen.intermediate),
-                branching=str(chosen.branching),
-                batch=chosen.batch,
-                seed=chosen.seed,
-                timeout=chosen.timeout,
-                device=chosen.device,
+                **chosen.told(),
             )
             records.write_record(options.json, records.record(run, result))
     except BadInput as error:

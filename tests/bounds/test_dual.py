@@ -492,7 +492,7 @@ def interrupted(error: type[BaseException], checks: int, brancher: AbstractBranc
 def test_an_interruption_in_mid_ascent_keeps_what_is_known(error, verdict, brancher):
     """At every check of the deadline in turn, most of them in an ascent's pauses."""
     ended = set()
-    for checks in (*range(12), *range(12, 80, 7)):
+    for checks in (*range(6), *range(6, 260, 12)):
         result, sights, least = interrupted(error, checks, brancher)
         if result.verdict is Verdict.VERIFIED:
             break

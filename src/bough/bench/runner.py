@@ -133,11 +133,12 @@ def run_tasks(
 
 
 def _run(task: Task, load: Loader) -> Entry:
-    asked, options = task.instance, task.method.options
+    asked = task.instance
+    options = replace(task.method.options, timeout=asked.timeout)
     result, load_seconds, failure = None, None, None
     try:
         problem, load_seconds = load(asked.network, asked.property)
-        result = solve(problem, replace(options, timeout=asked.timeout))
+        result = solve(problem, options)
         options = options.resolved(problem.network)
     except Exception as error:  # noqa: BLE001 - a crash is a row of the table
         failure = f"{type(error).__name__}: {error}"
@@ -147,13 +148,7 @@ def _run(task: Task, load: Loader) -> Entry:
         network=str(asked.network),
         property=str(asked.property),
         method=task.method.name,
-        bounder=options.bounds,
-        intermediate=str(options.intermediate),
-        branching=str(options.branching),
-        batch=options.batch,
-        seed=options.seed,
-        timeout=asked.timeout,
-        device=options.device,
+        **options.told(),
     )
     entry = record(run, result, failure, load_seconds)
     return {**entry, "instances": str(task.instances), "known": task.known}

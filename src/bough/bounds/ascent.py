@@ -448,8 +448,8 @@ class Ascent:
         table = kernels.schedule(self.steps, self.rate, self.decay).to(start.p.device)
         slack = SLACK[start.p.device.type]
         for k in range(self.steps):
+            self.deadline.check()
             if k in self.pauses:
-                self.deadline.check()
                 moves.move("settle")
                 climb = moves.climb
                 done = climb.best[: len(here)] > cutoff + slack * climb.reach[: len(here)]

@@ -21,12 +21,13 @@ from bough.bounds.lp import PlanetLP
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
-from bough.budget import Deadline
+from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds, DomainBatch
 from bough.problem.problem import Problem
 
 MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
 LEAST_GAIN = 0.01  # by so much
+ROOT_SHARE = 0.5  # of the time that is left, after which the root is not tightened any more
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
@@ -113,7 +114,7 @@ class DualBounding(AbstractBounding):
         for box in self._boxes.unique().tolist():
             asked = self._problem.property.boxes[box].on(self._device)
             root = self._config.intermediate.at_root(self._network, asked, deadline)
-            net = reduce(self._network, root).to(self._device, torch.float32)
+            net = reduce(self._network, root, deadline).to(self._device, torch.float32)
             # Lines of every domain's own are an array of another size at every step: nothing to capture.
             self._places[box] = _Place(root, Climber(net, capture=not self._config.intermediate.refreshes))
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
@@ -129,9 +130,12 @@ class DualBounding(AbstractBounding):
         for _ in range(MOST_REPEATS):
             left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
             before = bounded.domains.lower[left]
-            if not len(left):
+            if not len(left) or clock.elapsed() > ROOT_SHARE * deadline.remaining():
                 break
-            bounded = self._again(bounded, left, memory, cutoff, deadline)
+            try:
+                bounded = self._again(bounded, left, memory, cutoff, deadline)
+            except OutOfTime:  # what the root has is a result; the search will stop by itself
+                break
             if not bool((bounded.domains.lower[left] > before + LEAST_GAIN * before.abs()).any()):
                 break
         self._notes["root_seconds"] = clock.elapsed()

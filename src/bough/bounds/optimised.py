@@ -24,7 +24,7 @@ from bough.network.graph import Network
 from bough.problem.property import Box
 
 CHUNK = 2048  # functionals in one ascent
-MOST_WORK = {"cpu": 5e11, "cuda": 1e14}  # operations spent at the root; beyond it, fewer steps or none
+MOST_WORK = {"cpu": 2e11, "cuda": 1e14}  # operations spent at the root; beyond it, fewer steps or none
 FEWEST_STEPS = 5
 LEAST_GAIN = 1e-3  # of some ReLU's width, for which another round is worth its time
 
@@ -51,7 +51,7 @@ class OptimisedBounds(AbstractIntermediate):
     def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
         """Interval, linear, then ascent, each only where the last left a ReLU ambiguous."""
         where = self.inner.at_root(network, box, deadline)
-        net = reduce(network, where)
+        net = reduce(network, where, deadline)
         steps = _affordable(net, self.ascent.steps, where.lower.device.type)
         if steps < FEWEST_STEPS:
             return where
@@ -77,7 +77,7 @@ class OptimisedBounds(AbstractIntermediate):
         if "net" not in memory:
             widest = where.bounds  # a region of several domains is reduced over all of them
             all_of = Bounds(widest.lower.min(dim=0, keepdim=True).values, widest.upper.max(dim=0, keepdim=True).values)
-            memory["net"] = net = reduce(network, replace(where, bounds=all_of))
+            memory["net"] = net = reduce(network, replace(where, bounds=all_of), asked.deadline)
             memory["climber"] = Climber(net.to(where.lower.device, torch.float32))
         net, bounds = memory["net"], asked.bounds
         last = [part for part in net.layers if part.stop > part.start][-1:]

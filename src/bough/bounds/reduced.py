@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bough.bounds.linear import Region
 from bough.bounds.relaxation import chord
+from bough.budget import Deadline
 from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.property import Ball
@@ -90,7 +91,7 @@ class Reduced:
         return self.between.T.contiguous()
 
 
-def reduce(network: Network, root: Region) -> Reduced:
+def reduce(network: Network, root: Region, deadline: Deadline | None = None) -> Reduced:
     """Substitute what the root bounds decide; `root` is a region of one domain."""
     ambiguous, passing = root.bounds.ambiguous()[0], root.bounds.lower[0] >= 0
     inside = {i: ambiguous[part].nonzero()[:, 0] for i, part in network.slices.items()}
@@ -106,6 +107,8 @@ def reduce(network: Network, root: Region) -> Reduced:
     targets = [(network.nodes[i].inputs[0], inside[i], layers[i].start) for i in network.relus]
     for node, elements, start in [*targets, (last, torch.arange(network.outputs, device=ambiguous.device), count)]:
         for first, chunk in enumerate(elements.split(CHUNK_ROWS) if len(elements) else ()):
+            if deadline is not None:
+                deadline.check()
             here = slice(start + first * CHUNK_ROWS, start + first * CHUNK_ROWS + len(chunk))
             f = root.lower.new_zeros(len(chunk), network.nodes[node].size).scatter(1, chunk[:, None], 1.0)
 
