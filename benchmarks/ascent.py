@@ -58,7 +58,7 @@ from bough.report.record import revision
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]).reshape(3, 1, 1), 0.225
 IMAGES = {
-    "base": 129,
+    "base": 315,
     "deep": 30,
 }  # else the first at hand; deep's first two are proved at the root and leave no domain
 DOMAINS, DEPTH = 64, 8
@@ -508,7 +508,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     if not data.is_dir():
         print(f"no data at {data}; set BOUGH_DATA to the folder that holds data/")
         return []
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     machine = measure_machine(options.device)
     load = os.getloadavg()[0]
     half = "" if machine.half is None else f"{machine.half / 1e12:.3g} T in float16, "
@@ -534,6 +534,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--networks", default="base,wide,deep")
     parser.add_argument("--seconds", type=float, help=f"of each measurement; {SECONDS} by default")
+    parser.add_argument("--threads", type=int, default=1, help="on the CPU; more only on an idle machine")
     parser.add_argument("--lp-seconds", type=float, default=LP_SECONDS, help="most for the LPs of a network")
     parser.add_argument("--json", type=Path, help="a line is added to this file")
     parser.add_argument("--plot", type=Path, help="a picture is drawn to this file")

@@ -26,6 +26,7 @@ from bough.problem.property import Box
 CHUNK = 2048  # functionals in one ascent
 MOST_WORK = {"cpu": 2e11, "cuda": 1e14}  # operations spent at the root; beyond it, fewer steps or none
 FEWEST_STEPS = 5
+SMALL_LAYER = 512  # ReLUs of all clauses, up to which an earlier layer is bounded at unsafe points, too
 LEAST_GAIN = 1e-3  # of some ReLU's width, for which another round is worth its time
 
 
@@ -70,7 +71,7 @@ class OptimisedBounds(AbstractIntermediate):
         """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
 
         Measured on the paper's networks: earlier layers gain nothing from it, the last one gains so much that trees
-        shrink to a fraction, most of all after many rounds of few steps.
+        shrink to a fraction, most of all after many rounds of few steps. Layers go on as long as they gain.
         """
         if not self.unsafe_only:
             return asked.bounds
@@ -80,15 +81,20 @@ class OptimisedBounds(AbstractIntermediate):
             memory["net"] = net = reduce(network, replace(where, bounds=all_of), asked.deadline)
             memory["climber"] = Climber(net.to(where.lower.device, torch.float32))
         net, bounds = memory["net"], asked.bounds
-        last = [part for part in net.layers if part.stop > part.start][-1:]
-        if not last or _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
+        if _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
             return bounds
+        if "layers" not in memory:
+            memory["layers"] = _worth_trying(net, len(asked.offsets))
         for _ in range(self.rounds):
-            before = bounds
-            bounds = self._tightened_if_unsafe(network, where, last[0], replace(asked, bounds=bounds), memory)
-            gain = (bounds.lower - before.lower + before.upper - bounds.upper) / (before.upper - before.lower)
-            if not bool((gain > LEAST_GAIN).any()) or bool(bounds.empty().all()):
+            gaining = []
+            for part in memory["layers"]:
+                before = bounds
+                bounds = self._tightened_if_unsafe(network, where, part, replace(asked, bounds=bounds), memory)
+                gain = (bounds.lower - before.lower + before.upper - bounds.upper) / (before.upper - before.lower)
+                gaining += [part] if bool((gain > LEAST_GAIN).any()) else []
+            if not gaining or bool(bounds.empty().all()):
                 break
+            memory["layers"] = gaining
         return bounds
 
     def _tightened_if_unsafe(
@@ -188,6 +194,13 @@ def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: As
         lower[0, numbers] = torch.fmax(lower[0, numbers], proved[0, : len(elements)])
         upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[0, len(elements) :])
     return Bounds(lower, upper)
+
+
+def _worth_trying(net: Reduced, clauses: int) -> list[slice]:
+    """The last layer, and on a CPU those before it that are small: they gain on fully connected networks at times."""
+    layers = [part for part in net.layers if part.stop > part.start]
+    small = [] if net.inputs.is_cuda else [p for p in layers[:-1] if clauses * (p.stop - p.start) <= SMALL_LAYER]
+    return [*small, *layers[-1:]]
 
 
 def _begin(last: tuple[Tensor, Tensor, Tensor] | None, asked: Asked, slopes: Tensor, count: int) -> Duals:
