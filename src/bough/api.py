@@ -151,9 +151,11 @@ class Options:
                 "tight": TightBounds(refresh=True),
                 "fixed": TightBounds(refresh=False),
                 "paper": PaperBounds(),
-                "optimised": OptimisedBounds(unsafe_only=self.gap is None),
+                "optimised": OptimisedBounds(),
             }
             chosen = policies[chosen]
+        if self.gap is not None and isinstance(chosen, OptimisedBounds):
+            chosen = replace(chosen, unsafe_only=False)  # a minimum is about safe points, too
         if self.bounds == "lp":
             return PlanetLP(chosen)
         return DualAscent(intermediate=chosen, device=self.device)

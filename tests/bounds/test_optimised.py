@@ -39,7 +39,7 @@ from tests.support import (
 from torch import Tensor
 
 from bough.bounds import optimised
-from bough.bounds.ascent import Ascent
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import Asked, TightBounds
 from bough.bounds.linear import Region
@@ -378,3 +378,41 @@ def test_a_network_of_one_layer_or_none():
         asked = problem(network, [box], [clause([[1.0]], [-3.0])])
         result = search(Search(asked, DualAscent(intermediate=OptimisedBounds()), BaBSR(), NoAttack(), NEVER))
         assert result.verdict is Verdict.VERIFIED
+
+
+def test_clauses_that_close_between_two_calls_do_not_disturb_the_others(monkeypatch):
+    """With fewer clauses larger pieces of the layer are bounded at once, for which there are no duals to start from."""
+    monkeypatch.setattr(optimised, "CHUNK", 12)
+    g = generator(2)
+    network = KINDS["dense"](g)
+    box = box_around(g, network.inputs)
+    where = LONG.at_root(network, box, NEVER)
+    clauses = [random_clause(g, network.outputs, 1) for _ in range(3)]
+    rows, offsets = torch.stack([c.coefficients for c in clauses]), torch.stack([c.offsets for c in clauses])
+    bounds = Bounds(where.bounds.lower.expand(3, -1), where.bounds.upper.expand(3, -1))
+    memory: dict[str, Any] = {}
+    first = LONG.for_clauses(network, where, Asked(torch.arange(3), rows, offsets, bounds, NEVER), memory)
+    left = torch.tensor([0, 2])
+    again = LONG.for_clauses(network, where, Asked(left, rows[left], offsets[left], first[left], NEVER), memory)
+    assert bool((again.lower >= first.lower[left]).all())
+    assert bool((again.upper <= first.upper[left]).all())
+
+
+def test_weights_that_ascent_should_never_find_prove_nothing_wrong(monkeypatch):
+    """A negative weight of a constraint would make the bound wrong: the proof does not take ascent's word for it."""
+    run = Ascent.run
+
+    def spoilt(self: Ascent, climber: Climber, asked: Question, *others: Any, **named: Any) -> Ascended:
+        found = run(self, climber, asked, *others, **named)
+        if not asked.cone:
+            return found
+        logits = torch.where(torch.rand(found.duals.logits.shape) < 0.5, -1.0, found.duals.logits)
+        return replace(found, duals=Duals(found.duals.p, logits))
+
+    monkeypatch.setattr(Ascent, "run", spoilt)
+    for kind in ("dense", "residual"):
+        for seed in range(6):
+            case = hard_case(kind, seed, safe=False)
+            judged = Judged(DualAscent(intermediate=OptimisedBounds()), case, conditional=True)
+            result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=4))
+            assert result.verdict is Verdict.FALSIFIED

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import domains_of, generator, integer, tensor
+from torch import Tensor
 
 from bough.budget import OutOfMemory
 from bough.domain.batch import Bounds, DomainBatch
@@ -139,3 +140,30 @@ def test_arrays_grow_and_free_rows_are_used_again():
 def test_an_empty_frontier_has_nothing_to_pick():
     with pytest.raises(IndexError):
         Frontier().pick(1)
+
+
+def test_domains_without_a_bound_survive_the_move_to_the_host():
+    """Minus infinity, turned round to look for the highest bounds, once passed for a free row."""
+    frontier = Frontier(device_bytes=8 * row_bytes(), host_bytes=float("inf"))
+    for first, count in ((0, 12), (100, 3), (200, 12)):
+        frontier.push(numbered([-float("inf")] * count, first))
+    got: list[int] = []
+    while len(frontier):
+        got += frontier.pick(4).depth.tolist()
+    assert sorted(got) == [*range(12), *range(100, 103), *range(200, 212)]
+
+
+def test_domains_that_cannot_be_unpacked_stay_open():
+    fails = [True, False]
+
+    def unpack(columns: tuple[Tensor, ...]) -> DomainBatch:
+        if fails.pop(0):
+            raise torch.OutOfMemoryError
+        return DomainBatch.from_columns(columns)
+
+    frontier = Frontier(unpack=unpack)
+    frontier.push(some([1.0, 2.0, 3.0]))
+    with pytest.raises(torch.OutOfMemoryError):
+        frontier.pick(2)
+    assert len(frontier) == 3
+    assert frontier.pick(3).lower.tolist() == [1.0, 2.0, 3.0]

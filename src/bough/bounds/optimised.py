@@ -136,7 +136,9 @@ class OptimisedBounds(AbstractIntermediate):
             f = side.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side)
             rule = by_duals(net, p.double(), signs[:, None])
             also = {node: f.expand(clauses, -1, -1)}
-            proved = bound_rows(network, where, asked.rows, asked.offsets, weights.double(), rule, also)
+            # The proof rests on weights that are not negative; ascent promises that, and is not believed.
+            weights = weights.double().clamp(min=0)
+            proved = bound_rows(network, where, asked.rows, asked.offsets, weights, rule, also)
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
             upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
         return Bounds(lower, upper)
@@ -205,7 +207,7 @@ def _worth_trying(net: Reduced, clauses: int) -> list[slice]:
 
 def _begin(last: tuple[Tensor, Tensor, Tensor] | None, asked: Asked, slopes: Tensor, count: int) -> Duals:
     """The last round's duals of the clauses that are still asked about; at first, plain slopes and small weights."""
-    if last is None:
+    if last is None or last[1].shape[1] != count:  # with fewer clauses, more ReLUs of each are bounded at once
         p = slopes.float().repeat_interleave(count, dim=0)
         return Duals(p, p.new_full((len(p), asked.offsets.shape[1]), 0.1))
     numbers, p, weights = last

@@ -54,7 +54,9 @@ class Pool:
     def take(self, count: int, *, lowest: bool = True) -> tuple[Columns, Tensor, Tensor]:
         """Remove up to `count` rows with the lowest (or highest) bounds; the newest of equals first."""
         count = min(count, self.used)
-        key = self._lower if lowest else torch.where(self._lower == INFINITE, INFINITE, -self._lower)
+        key = self._lower
+        if not lowest:  # a bound of minus infinity must not look like a free row
+            key = torch.where(key == INFINITE, INFINITE, (-key).clamp(max=torch.finfo(key.dtype).max))
         last = key.kthvalue(max(count, 1)).values
         near = (key <= last).nonzero()[:, 0]
         near = near[self._age[near].argsort(descending=True)]
@@ -155,7 +157,12 @@ class Frontier:
         if self._far is not None and self._near.used < count:
             room = max(count, int(self._limits[0] / self._near.row_bytes / 2))
             self._near.push(*self._far.take(min(room, self._far.used)))
-        return self._unpack(self._near.take(count)[0])
+        taken = self._near.take(count)
+        try:
+            return self._unpack(taken[0])
+        except BaseException:
+            self._near.push(*taken)  # unpacking takes memory, and may be interrupted: the domains stay open
+            raise
 
     def prune(self, cutoff: float) -> float:
         """Drop the domains above a cutoff; returns the lowest bound dropped."""
