@@ -177,7 +177,7 @@ def _products(net: Reduced, size: int, does: Kernels) -> Any:
 
 @final
 class Climb:
-    """The buffers of one batch size, and the ascent's three moves on them: `seat`, `step`, `look`."""
+    """The buffers of one batch size, and the moves on them: `weigh`, `seat`, `step`, `settle`, `look`."""
 
     def __init__(self, net: Reduced, size: int, kind: tuple[int, int, bool, bool], does: Kernels = kernels) -> None:
         rows, kinds, seeded, cone = kind
@@ -532,6 +532,6 @@ def first_values(climber: Climber, asked: Question, start: Duals, fresh: Tensor,
     return moves.climb.value[: len(each)].clone()
 
 
-def row_weights(logits: Tensor, *, cone: bool = False) -> Tensor:
-    """The weights that logits stand for, in float64."""
-    return logits.double() if cone else logits.double().softmax(dim=1)
+def row_weights(logits: Tensor) -> Tensor:
+    """The weights on the simplex that logits stand for, in float64."""
+    return logits.double().softmax(dim=1)
