@@ -35,7 +35,7 @@ SMALLEST = 64  # the least batch for which a GPU's step is captured; others are 
 FUSED = 1024  # from this batch on, Triton's kernels pay for being compiled
 _log = logging.getLogger(__name__)
 # Multipliers move in units of the domain's largest coefficient. Measured on the paper's networks: with the mean instead
-# 20 steps got half of what the LP gains, not nine tenths, and root bounds at unsafe points were far worse.
+# 20 steps got half of what the LP gains, not 87%, and root bounds at unsafe points were far worse.
 MULTIPLIER_UNIT, ROW_UNIT = 0.5, 8.0
 SLACK = {"cpu": 1e-5, "cuda": 1e-3}  # of the input's part of a value: how far rounding in the loop may be off
 
