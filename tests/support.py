@@ -8,10 +8,10 @@ written out for SciPy.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import highspy
 import numpy as np
@@ -19,7 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bough.bounds import kernels
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.reduced import Reduced
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.network.graph import Network, Node
@@ -27,6 +30,9 @@ from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
 from bough.network.rewrite import GraphBuilder, Window
 from bough.problem.problem import Problem
 from bough.problem.property import Ball, Box, Clause, Property
+
+if TYPE_CHECKING:
+    import pytest  # which machines with a GPU need not have
 
 Array = NDArray[np.float64]
 Points = NDArray[np.floating[Any]]  # as the runtimes take them
@@ -294,6 +300,9 @@ class _Judging(AbstractBounding):
     def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
         self._judge.seen["estimates"] += 2 * neurons.numel()
         return self._inner.estimate(domains, neurons, deadline)
+
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        return self._inner.unsafe_boxes(domains)
 
     def notes(self) -> Mapping[str, float]:
         return self._inner.notes()
@@ -632,3 +641,32 @@ def domains_of(bounds: Bounds, functional: Tensor, signs: Tensor | None = None) 
         last_split=torch.full((count, 1), -1),
         start=(torch.zeros(count, dtype=torch.int64),),
     )
+
+
+# Ascent
+
+
+def ascend_in_float64(patch: "pytest.MonkeyPatch") -> None:
+    """Every ascent in float64, from and to the float32 duals that are stored, and with coefficients that cancel at 0.
+
+    Ascent is discontinuous: duals that are optimal make coefficients cancel, on the input and on ReLUs, and the sign of
+    the rounding error that is left of one says which corner is least, or which line is used; Adam then makes a whole
+    step of any gradient. So the order of float32 sums, which changes with the size of a batch, decides where some
+    domains go, and no tolerance is right for all. Here ties are ties: what still differs is a bug.
+    """
+    to, run, relax = Reduced.to, Ascent.run, kernels.relax
+
+    def exact(self: Ascent, climber: Climber, asked: Question, start: Duals, *more: Any, **named: Any) -> Ascended:
+        lines = None if asked.lines is None else (asked.lines[0].double(), asked.lines[1].double(), asked.lines[2])
+        seed = None if asked.seed is None else asked.seed.double()
+        asked = replace(asked, rows=asked.rows.double(), offsets=asked.offsets.double(), lines=lines, seed=seed)
+        found = run(self, climber, asked, Duals(start.p.double(), start.logits.double()), *more, **named)
+        return Ascended(Duals(found.duals.p.float(), found.duals.logits.float()), found.value)
+
+    def tied(nu: Tensor, *more: Any) -> None:
+        assert nu.dtype == torch.float64
+        relax(nu.masked_fill_(nu.abs() < 1e-12, 0.0), *more)
+
+    patch.setattr(Reduced, "to", lambda net, device, _: to(net, device, torch.float64))
+    patch.setattr(Ascent, "run", exact)
+    patch.setattr(kernels, "relax", tied)

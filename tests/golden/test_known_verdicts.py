@@ -61,7 +61,11 @@ INSTANCES = {
         (MNIST, f"prop_{k}") for k in ("1_0.03", "4_0.03", "8_0.03", "12_0.03", "13_0.03", "3_0.05", "14_0.05")
     ],
     "sat_relu": [
-        (name, name) for name in ("sat_v30_c38", "sat_v6_c27", "sat_v56_c239", "sat_v90_c449", "sat_v85_c207")
+        (name, name)
+        for name in (
+            *("sat_v30_c38", "sat_v6_c27", "sat_v56_c239", "sat_v90_c449", "sat_v85_c207"),
+            *("unsat_v16_c39", "unsat_v30_c44", "unsat_v58_c75", "unsat_v92_c117"),
+        )
     ],
     "cersyve": [(f"{name}_pretrain_con", f"prop_{name}") for name in ("lane_keep", "pendulum", "point_mass")],
 }

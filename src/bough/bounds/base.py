@@ -54,6 +54,13 @@ class AbstractBounding(ABC):
         bounded = self.bound(split(many, neurons.reshape(-1)), torch.inf, deadline)
         return bounded.domains.lower.reshape(*neurons.shape, 2)
 
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        """Input boxes, lower and upper [domains, inputs], outside of which the domains' bounds leave no unsafe point;
+        None where the bounder cannot tell. For choosing only, so it need not be proved.
+        """
+        del domains
+        return None
+
     def notes(self) -> Mapping[str, float]:
         """Figures about this bounder's own work, for the record."""
         return {}

@@ -31,6 +31,7 @@ ROOT_SHARE = 0.5  # of the time that is left, after which the root is not tighte
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
+ROUNDING = 1e-5  # of a value in ascent, relative to what the input makes of it
 PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
 
 
@@ -354,6 +355,25 @@ class DualBounding(AbstractBounding):
                 torch.arange(count, device=self._device)[half] for half in (slice(count // 2), slice(count // 2, None))
             ]
             return torch.cat([self._first_values(place, domains[half], chosen[half]) for half in halves])
+
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
+        """By reduced costs, as MIP solvers fix variables: a functional that is at least v over a box, at the corner
+        where each input's coefficient g_k has it, is at least v + |g_k| d at a distance d from there, and at most 0 at
+        unsafe points.
+        """
+        wide = domains.lower.new_zeros(len(domains), self._network.inputs)
+        lower, upper = wide, wide.clone()
+        pieces = [(place, rows) for place, all_rows in self._by_place(domains) for rows in all_rows.split(self._batch)]
+        for place, rows in pieces:
+            net, (asked, duals) = place.net, self._question(place, domains[rows])
+            found = evaluate(place.climber, asked, duals)
+            lam, value, reach = (t[: len(rows), None] for t in (found.lam, found.value, found.reach))
+            g = lam[:, 0] @ net.inputs
+            # Without more digits than ascent has, a distance below them is none.
+            room = ((ROUNDING * reach - value).clamp(min=0) / g.abs()).nan_to_num(2.0).clamp(max=2.0)
+            low, high = (-g.sign() - room).clamp(-1, 1), (-g.sign() + room).clamp(-1, 1)
+            lower[rows], upper[rows] = (net.middle + net.radius * s.double() for s in (low, high))
+        return lower, upper
 
     def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
         """Signs of the slots, and duals in 16 bits, which multipliers enter in units; ReLU bounds follow from signs."""

@@ -29,17 +29,23 @@ def _blind(domains: DomainBatch, neurons: Tensor) -> Tensor:
     raise NotImplementedError("this search does not look ahead")
 
 
+def _anywhere(domains: DomainBatch) -> None:
+    del domains
+
+
 @dataclass(frozen=True)
 class LookAhead:
     """What a rule may ask of the search before it decides.
 
     `estimate(domains, neurons [domains, candidates])` gives cheap bounds of both children, [domains, candidates, 2],
     minus infinity where a ReLU cannot be split; each counts as a bound. `levels` is how many ReLUs of every domain the
-    search wants to split at once; a rule that names fewer is asked for no more.
+    search wants to split at once; a rule that names fewer is asked for no more. `unsafe_boxes(domains)` says in which
+    input boxes, lower and upper [domains, inputs], unsafe points can be as far as the bounds tell; None: not known.
     """
 
     estimate: Callable[[DomainBatch, Tensor], Tensor] = _blind
     levels: int = 1
+    unsafe_boxes: Callable[[DomainBatch], tuple[Tensor, Tensor] | None] = _anywhere
 
 
 BLIND = LookAhead()

@@ -2,6 +2,9 @@
 
 FSB takes from every layer the best ReLU by BaBSR's score and the best by its intercept score; kFSB takes the k best of
 each over all layers. Both children of every candidate are then bounded once through the search's look-ahead.
+
+Where a domain's bound is 0 but for rounding, no split gains on it; there kFSB takes candidates by their influence
+(`branching.influence`) instead of their intercept.
 """
 
 from dataclasses import dataclass
@@ -12,12 +15,15 @@ from torch import Tensor
 
 from bough.branching.babsr import Memory, Scores, local_bias, scores
 from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.influence import influence
 from bough.domain.batch import DomainBatch
+from bough.network.graph import Network
 from bough.problem.problem import Problem
 
 TINY = 1e-12
 TIE = 1e-6
 LEAST_GAIN = 1e-4  # of the parent's distance from 0
+FLAT = 1e-6  # of what the relaxation cuts off: a bound so close below 0 tells nothing about where to split
 
 
 @final
@@ -40,8 +46,17 @@ class Filtered(AbstractBrancher):
         memory = memory.on(domains.lower.device)
         found = scores(memory.network, memory.bias, domains, worse_side=True)
         ambiguous = domains.bounds.ambiguous()
+        noise = -FLAT * found.intercept.sum(dim=1)
+        flat = (domains.lower > -noise) & (self.best is not None)
+        boxes = look.unsafe_boxes(domains[flat]) if bool(flat.any()) else None
+        flat = flat & (boxes is not None)
+        if boxes is not None:
+            found = _by_influence(found, flat, memory.network, boxes)
         candidates = self._candidates(found, ambiguous, list(memory.network.slices.values()), look.levels)
-        value = self._value(look.estimate(domains, candidates), domains.lower)
+        children = look.estimate(domains, candidates)
+        # Nothing can be gained on the way to 0 where there is no way: what counts is how many children are closed.
+        closed = (children > noise[:, None, None]).sum(dim=2)
+        value = torch.where(flat[:, None], closed, self._value(children, domains.lower))
         # A layer without ambiguous ReLUs still names one; and what two scores propose may be one ReLU.
         value = torch.where(ambiguous.gather(1, candidates) & ~_repeated(candidates), value, -torch.inf)
         # Where nothing promises a gain, what the relaxation cuts off (the intercept's candidates, first) goes first.
@@ -64,6 +79,13 @@ class Filtered(AbstractBrancher):
             return torch.cat(each, dim=1)
         count = min(max(self.best, levels), ambiguous.shape[1])
         return torch.cat([s.topk(count, dim=1).indices for s in (by_intercept, by_score)], dim=1)
+
+
+def _by_influence(found: Scores, flat: Tensor, network: Network, boxes: tuple[Tensor, Tensor]) -> Scores:
+    """The scores with, in flat domains, the intercept's place taken by influence, at ReLUs that have an intercept."""
+    drop = found.intercept.clone()
+    drop[flat] = torch.where(drop[flat] < 0, -influence(network, *(side.to(drop) for side in boxes)), 0.0)
+    return Scores(found.score, drop)
 
 
 def _repeated(candidates: Tensor) -> Tensor:

@@ -146,7 +146,8 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     domains = state.frontier.pick(run.batch)
     try:
         estimates = Counted(bounding, run.deadline)
-        decision = run.brancher.decide(state.memory, domains, LookAhead(estimates, _levels(run, domains)))
+        look = LookAhead(estimates, _levels(run, domains), bounding.unsafe_boxes)
+        decision = run.brancher.decide(state.memory, domains, look)
         neurons = _splittable(domains, decision.neurons)
         children = split(domains, neurons)
         bounded = bounding.bound(children, run.goal.cutoff(state.upper), run.deadline)
