@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 from bough.errors import BadInput, BoughError, OutputError
 
 if TYPE_CHECKING:
+    import torch
+
     from bough.api import Options
     from bough.problem.problem import Problem
     from bough.verdict.result import Result
+    from bough.zoo.datasets import Images
 
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 TINY = 1e-300  # above 0, by nothing to speak of
@@ -102,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     for command in (verify, robust):
         _add_search_options(command)
     _add_bench(commands.add_parser("bench", help="run a list of instances by several methods", allow_abbrev=False))
+    _add_train_network(
+        commands.add_parser(
+            "train-network", help="train a robust network of the paper's (Wong & Kolter)", allow_abbrev=False
+        )
+    )
     demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
     demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
     demo.set_defaults(run=_demo)
@@ -176,6 +184,28 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--limit-seconds", type=float, metavar="S", help="start no run after S seconds in all")
     bench.add_argument("--known", type=Path, metavar="FILE", help="CSV of verdicts that are known; another is a defect")
     bench.set_defaults(run=_bench)
+
+
+def _add_train_network(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--dataset", required=True, metavar="NAME", help="mnist or cifar10")
+    command.add_argument("--arch", required=True, metavar="NAME", help="base, wide or deep")
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", required=True, help="the network, its card, and checkpoints to go on from"
+    )
+    command.add_argument("--data", type=Path, metavar="DIR", help="where the images are; else BOUGH_DATA, or downloaded")
+    command.add_argument("--eps", type=_number, metavar="E", help="radius trained for, in the units the network sees")
+    command.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
+    command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
+    command.add_argument("--batch", type=int, metavar="N", help="images per step")
+    command.add_argument("--seed", type=int, metavar="N", help="of first weights and of the order of images")
+    command.add_argument("--images", type=int, metavar="N", help="train on the first N only")
+    command.add_argument(
+        "--evaluate", type=int, default=1000, metavar="N", help="test images per epoch; all after the last"
+    )
+    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no epoch after S seconds")
+    command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
+    command.set_defaults(run=_train_network)
 
 
 def _count(text: str) -> int | None:
@@ -253,6 +283,68 @@ def _robustness(options: argparse.Namespace) -> int:
         _say(f"note: the network gives the image itself class {seen}, not {options.label}")
     name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")
     return _answer(options, replace(problem, property_name=name), chosen)
+
+
+def _train_network(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from bough.budget import Deadline
+    from bough.zoo.architectures import architecture
+    from bough.zoo.training import CARD, CHECKPOINT, RECIPES, Examples, finish, train
+
+    built = architecture(options.dataset, options.arch)
+    given = {name: getattr(options, name) for name in ("eps", "epochs", "rate", "batch", "seed")}
+    recipe = RECIPES[options.dataset]
+    if options.eps is not None:  # the schedule keeps its shape
+        given["first_eps"] = recipe.first_eps * options.eps / recipe.eps
+    recipe = replace(recipe, **{name: value for name, value in given.items() if value is not None})
+    options.out.mkdir(parents=True, exist_ok=True)
+    if (options.out / CHECKPOINT).exists() and not options.resume:
+        raise BadInput(f"{options.out} holds a training already; go on with it by --resume, or give another --out")
+    device = _device(options.device)
+    images, test = _images(options, options.dataset, "train"), _images(options, options.dataset, "test")
+    examples = Examples.of(images, device, options.images), Examples.of(test, device)
+    _say(
+        f"{built.title}: {len(examples[0].labels)} images, eps {recipe.eps:g}, {recipe.epochs} epochs on {device}; "
+        f"errors are those of {min(options.evaluate, len(test))} test images at eps {recipe.eps:g}"
+    )
+    limit = Deadline.after(options.limit_seconds)
+    model = train(built, recipe, examples, options.out, _say_epoch, evaluated=options.evaluate, limit=limit)
+    if model is None:
+        _say("the time is up; go on by --resume")
+        return UNFINISHED
+    path, errors = finish(model, built, recipe, examples[1], options.out)
+    _say(
+        f"{path}: errors on {errors.images} test images at eps {recipe.eps:g}: clean {errors.clean:.2%}, PGD-20 "
+        f"{errors.attacked:.2%}, not certified {errors.uncertified:.2%}; {options.out / CARD} says how it was made"
+    )
+    print(path)
+    return 0
+
+
+def _say_epoch(line: dict[str, Any]) -> None:
+    _say(
+        f"epoch {line['epoch']}/{line['of']}  eps {line['eps']:.4f}  loss {line['loss']:.4f}  clean {line['clean']:.2%}  "
+        f"PGD-20 {line['attacked']:.2%}  not certified {line['uncertified']:.2%}  {line['seconds']:.1f} s"
+    )
+
+
+def _device(name: str) -> "torch.device":
+    import torch
+
+    found = torch.cuda.is_available()
+    if name == "cuda" and not found:
+        raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
+    return torch.device("cuda" if found and name != "cpu" else "cpu")
+
+
+def _images(options: argparse.Namespace, dataset: str, split: str) -> "Images":
+    """A split of a data set, downloaded where it is not at hand, with a bar."""
+    from bough.report.console import DownloadBar
+    from bough.zoo.datasets import load
+
+    with DownloadBar(sys.stderr) as bar:
+        return load(dataset, split, options.data, progress=bar.update)
 
 
 def _search_options(options: argparse.Namespace) -> "Options":

@@ -1,12 +1,14 @@
-"""What a person sees while a search runs: one line, kept up to date on a terminal, repeated now and then in a log."""
+"""What a person sees while something runs: a line or a bar, kept up to date on a terminal, repeated in a log."""
 
 import math
+import time
 from typing import TYPE_CHECKING, TextIO, final
 
 from bough.search.observe import AbstractObserver
 
 if TYPE_CHECKING:
     from rich.live import Live
+    from rich.progress import Progress, TaskID
 
     from bough.search.loop import SearchState
 
@@ -65,3 +67,42 @@ def progress_text(state: "SearchState", seconds: float) -> str:
         f"{len(state.frontier)} open domains   bound {bound} (root {state.root_lower:.4g})   "
         f"{state.branches} branches   depth {state.depth}   {seconds:.0f} s"
     )
+
+
+@final
+class DownloadBar:
+    """Bytes of one file after another, as a bar on a terminal and as a line now and then in a log."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._bar: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._last = 0.0
+
+    def __enter__(self) -> "DownloadBar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, name: str, done: int, total: int) -> None:
+        """So many bytes of a file are there."""
+        if self._stream is None:
+            return
+        if not self._stream.isatty():
+            if time.monotonic() - self._last > LOG_EVERY or done == total:
+                self._last = time.monotonic()
+                self._stream.write(f"{name}: {done / 1e6:.1f} of {total / 1e6:.1f} MB\n")
+                self._stream.flush()
+            return
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=Console(file=self._stream), transient=True)
+            self._bar.start()
+        if name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name, total=total)
+        self._bar.update(self._tasks[name], completed=done)

@@ -1,0 +1,249 @@
+"""MNIST and CIFAR-10: a name enters, images leave as bytes with their labels and numbers.
+
+They are read from local files: `NAME.npz`, the files as published, or `NAME_part.npz`, which holds only some of the
+images; where none is there, the published files are downloaded into the cache. Nothing is ever unpickled.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bough.errors import BadInput
+from bough.problem.files import is_there
+from bough.zoo.download import Progress, RemoteFile, fetch
+from bough.zoo.image_files import Array, read_cifar, read_idx, read_npz, reading
+
+SPLITS = ("train", "test")
+
+_PLACES = ("", "images", "data/images")  # below a data folder
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a data set without its images; networks see (pixel/255 - mean)/std, channel by channel."""
+
+    name: str
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    train: int
+    test: int
+    files: tuple[RemoteFile, ...]
+    mirrors: tuple[str, ...]
+
+    def count(self, split: str) -> int:
+        """How many images the whole split has."""
+        return self.train if split == "train" else self.test
+
+    def published(self, split: str) -> tuple[RemoteFile, ...]:
+        """The published files that hold the split."""
+        return tuple(file for file in self.files if split in file.splits)
+
+    def normalise(self, pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        """Pixels from 0 to 255 [..., C, H, W] as the networks see them, in float32 as in training."""
+        # A copy of an array: sharing the memory of one that is read-only makes PyTorch warn.
+        values = pixels if isinstance(pixels, Tensor) else torch.tensor(pixels)
+        if tuple(values.shape[-3:]) != self.shape or values.is_floating_point():
+            raise BadInput(
+                f"{self.name} images are integers from 0 to 255 of shape {self.shape}, not {values.dtype} of shape "
+                f"{tuple(values.shape)}; give the pixels as they were loaded"
+            )
+        values = values.to(torch.float32) / 255
+        return (values - values.new_tensor(self.mean)[:, None, None]) / values.new_tensor(self.std)[:, None, None]
+
+
+DATASETS: Mapping[str, Dataset] = {
+    "mnist": Dataset(
+        name="mnist",
+        shape=(1, 28, 28),
+        classes=tuple("0123456789"),
+        mean=(0.0,),
+        std=(1.0,),
+        train=60_000,
+        test=10_000,
+        files=(  # of each split images, then labels
+            RemoteFile(
+                "train-images-idx3-ubyte.gz",
+                9_912_422,
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                ("train",),
+            ),
+            RemoteFile(
+                "train-labels-idx1-ubyte.gz",
+                28_881,
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                ("train",),
+            ),
+            RemoteFile(
+                "t10k-images-idx3-ubyte.gz",
+                1_648_877,
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                ("test",),
+            ),
+            RemoteFile(
+                "t10k-labels-idx1-ubyte.gz",
+                4_542,
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+                ("test",),
+            ),
+        ),
+        mirrors=(
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        ),
+    ),
+    "cifar10": Dataset(
+        name="cifar10",
+        shape=(3, 32, 32),
+        classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        mean=(0.485, 0.456, 0.406),
+        std=(0.225, 0.225, 0.225),
+        train=50_000,
+        test=10_000,
+        files=(
+            RemoteFile(
+                "cifar-10-binary.tar.gz",
+                170_052_171,
+                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            ),
+        ),
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    ),
+}
+
+
+def known(name: str) -> Dataset:
+    """The data set of this name."""
+    if name not in DATASETS:
+        raise BadInput(f"there is no data set {name!r}; give one of {', '.join(sorted(DATASETS))}")
+    return DATASETS[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images of one split, all or a part: `index` holds their numbers in the whole split."""
+
+    dataset: Dataset
+    split: str
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def at(self, number: int) -> tuple[NDArray[np.uint8], int]:
+        """The image [C, H, W] of this number in the whole split, and its label."""
+        name, count = self.dataset.name, self.dataset.count(self.split)
+        if not 0 <= number < count:
+            raise BadInput(f"{name} has no {self.split} image {number}; its {count:,} are numbered 0 to {count - 1}")
+        (place,) = np.nonzero(self.index == number)
+        if not len(place):
+            files = " and ".join(file.name for file in self.dataset.published(self.split))
+            raise BadInput(
+                f"{self.split} image {number} of {name} is not among the {len(self):,} of {count:,} images in the "
+                f"local part; put {files} from {self.dataset.mirrors[0]} beside it to have all"
+            )
+        return self.pixels[place[0]], int(self.labels[place[0]])
+
+
+def load(
+    name: str, split: str, folder: Path | None = None, *, download: bool = True, progress: Progress | None = None
+) -> Images:
+    """Images of the split `train` or `test`, from the folder, else from the cache, else downloaded into the cache.
+
+    The cache is the folder that BOUGH_DATA names, else `bough` among the user's cached files.
+    """
+    dataset = known(name)
+    if split not in SPLITS:
+        raise BadInput(f"there is no split {split!r} of {name}; give one of {', '.join(SPLITS)}")
+    if folder is not None and not (is_there(folder) and folder.is_dir()):
+        raise BadInput(f"{folder} is no folder; give the one with {name}, or none")
+    cache = _cache()
+    roots = [cache] if folder is None else [folder, cache]
+    for root in roots:
+        images = _local(dataset, split, root)
+        if images is not None:
+            return images
+    wanted = {file: _first(file.name, roots) for file in dataset.published(split)}
+    absent = [file.name for file, path in wanted.items() if path is None]
+    if absent and not download:
+        files = " and ".join(absent)
+        raise BadInput(f"{name} is not in {roots[0]}; put {name}.npz or {files} there, or allow the download")
+    paths = [path or fetch(file, dataset.mirrors, cache, progress) for file, path in wanted.items()]
+    return _read_published(dataset, split, paths)
+
+
+def _cache() -> Path:
+    if folder := os.environ.get("BOUGH_DATA"):
+        return Path(folder)
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / ".cache") / "bough"
+    except RuntimeError:  # a user without a home, as in some containers
+        raise BadInput("this user has no home folder to keep images in; set BOUGH_DATA to a folder") from None
+
+
+def _first(name: str, roots: list[Path]) -> Path | None:
+    paths = (root / place / name for root in roots for place in _PLACES)
+    return next((path for path in paths if is_there(path)), None)
+
+
+def _local(dataset: Dataset, split: str, root: Path) -> Images | None:
+    """What the folder has: all of the split rather than a part."""
+    published = [_first(file.name, [root]) for file in dataset.published(split)]
+    if whole := _first(f"{dataset.name}.npz", [root]):
+        return _read_npz(dataset, split, whole)
+    if all(published):
+        return _read_published(dataset, split, [path for path in published if path])
+    part = _first(f"{dataset.name}_part.npz", [root])
+    return _read_npz(dataset, split, part) if part else None
+
+
+def _read_npz(dataset: Dataset, split: str, path: Path) -> Images:
+    most = dataset.count(split) * math.prod(dataset.shape)
+    held = read_npz(path, split, most)
+    return _checked(dataset, split, path, held["images"], held["labels"], held.get("index"))
+
+
+def _read_published(dataset: Dataset, split: str, paths: list[Path]) -> Images:
+    for path, file in zip(paths, dataset.published(split), strict=True):
+        with reading(path):
+            if not file.is_at(path):
+                raise BadInput(f"{path} is not the published file, by its checksum; delete it to have it downloaded")
+    count = dataset.count(split)
+    if len(paths) == 1:  # CIFAR-10 is one archive, MNIST has its images and labels apart
+        return _checked(dataset, split, paths[0], *read_cifar(paths[0], split, count, dataset.shape))
+    pixels, labels = read_idx(paths[0], (count, *dataset.shape[1:])), read_idx(paths[1], (count,))
+    return _checked(dataset, split, paths[0], pixels, labels)
+
+
+def _checked(
+    dataset: Dataset, split: str, path: Path, pixels: Array, labels: Array, index: Array | None = None
+) -> Images:
+    """The arrays, once they fit the data set and each other; `path` is where they are from."""
+    n, count, shape = len(pixels) if pixels.ndim else 0, dataset.count(split), dataset.shape
+    flat = pixels.shape[1:] == shape[1:] and shape[0] == 1  # grey images may lack the axis of the only channel
+    if pixels.dtype != np.uint8 or not n or not (flat or pixels.shape[1:] == shape):
+        raise BadInput(f"{path} has {split} images of {pixels.dtype} {pixels.shape}; give uint8, (number, *{shape})")
+    if index is None and n != count:
+        raise BadInput(f"{path} has {n:,} of {count:,} {split} images; say by {split}_index which ones they are")
+    index = np.arange(n) if index is None else index
+    for what, values, limit in (("labels", labels, len(dataset.classes)), ("index", index, count)):
+        if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
+            raise BadInput(f"{path} has {split}_{what} of {values.dtype} {values.shape}; give {n} integers")
+        if values.min() < 0 or values.max() >= limit:
+            raise BadInput(f"{path} has {split}_{what} from {values.min()} to {values.max()}; give 0 to {limit - 1}")
+    if len(np.unique(index)) != n:
+        raise BadInput(f"{path} has the same number twice in {split}_index; give every image its own")
+    # Writable whatever they were read from, so that PyTorch can share them.
+    pixels = np.require(pixels.reshape(n, *shape), requirements=("C", "W"))
+    return Images(dataset, split, pixels, labels.astype(np.int64), index.astype(np.int64))

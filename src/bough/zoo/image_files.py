@@ -1,0 +1,89 @@
+"""A file enters, its arrays leave, not yet checked against each other: `.npz`, MNIST's IDX, CIFAR-10's binary archive.
+
+Every error names the file, a header's promises are checked before memory is taken for them, and nothing is unpickled.
+"""
+
+import math
+import struct
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bough.errors import BadInput
+from bough.problem.files import read_bytes
+
+Array = NDArray[Any]
+
+_NPY_HEADER = 1 << 16  # more bytes than stand before the values
+_BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever goes wrong inside, a `BadInput` that names the file comes out."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:  # whatever a broken file makes its reader raise
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise BadInput(f"{path} cannot be read: {why}; fetch the file again") from error
+
+
+def read_npz(path: Path, split: str, most: int) -> dict[str, Array]:
+    """The split's `images`, `labels` and, where there is one, `index`, none of them of more than `most` values."""
+    held = {}
+    with reading(path), path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise BadInput(f"{path} is no .npz file, or not all of one; fetch the file again")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            for what in ("images", "labels", "index"):
+                name = f"{split}_{what}"
+                if name in archive:
+                    if archive.zip.getinfo(f"{name}.npy").file_size > 8 * most + _NPY_HEADER:
+                        raise BadInput(f"{path} has more values in {name} than the data set; fetch the file again")
+                    # An entry that is no array comes as bytes, of which `asarray` makes one that fits nothing.
+                    held[what] = np.asarray(archive[name])
+                elif what != "index":
+                    raise BadInput(f"{path} has no array {name}; it needs {split}_images and {split}_labels")
+    return held
+
+
+def read_idx(path: Path, shape: tuple[int, ...]) -> Array:
+    """The bytes of one gzipped IDX file, which has to hold an array of this shape."""
+    # Two zeros, 8 for "unsigned bytes", the number of axes, and their lengths.
+    header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
+    size = len(header) + math.prod(shape)
+    contents = read_bytes(path, size, BadInput)
+    if not contents.startswith(header) or len(contents) != size:
+        lengths = " x ".join(map(str, shape))
+        raise BadInput(f"{path} is no IDX file of {lengths} bytes; fetch the file again")
+    return np.frombuffer(contents, np.uint8, offset=len(header)).reshape(shape)
+
+
+def read_cifar(path: Path, split: str, count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Images and labels from the archive, read in place: records of one label byte and an image, in equal batches."""
+    names = [f"cifar-10-batches-bin/{name}.bin" for name in _BATCHES[split]]
+    record = 1 + math.prod(shape)
+    size = count // len(names) * record
+    found: dict[str, bytes] = {}
+    with reading(path), path.open("rb") as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
+        for member in archive:
+            if member.name in names and member.isfile():
+                if member.size != size:
+                    raise BadInput(f"{path} has {member.size:,} bytes in {member.name} instead of {size:,}")
+                contents = archive.extractfile(member)
+                found[member.name] = contents.read() if contents else b""
+            if len(found) == len(names):
+                break
+        if absent := [name for name in names if name not in found]:
+            raise BadInput(f"{path} does not hold {absent[0]}; fetch the file again")
+        records = np.frombuffer(b"".join(found[name] for name in names), np.uint8).reshape(count, record)
+    return records[:, 1:].reshape(count, *shape), records[:, 0]
