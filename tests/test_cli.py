@@ -143,6 +143,8 @@ def outputs_by_runtime(network: Path, x: Any) -> Any:
         (UNSAFE, ("--no-attack",), "falsified", 1),
         (SAFE, ("--timeout", 0), "timeout", 3),
         (UNSAFE, ("--timeout", 0), "timeout", 3),
+        (SAFE, ("--max-bounds", 0), "timeout", 3),
+        (SAFE, ("--max-bounds", 1000), "verified", 0),
         (SAFE, ("--branching", "random", "--seed", 7, "--batch", 4, "--threads", 1), "verified", 0),
         (SAFE, ("--intermediate", "paper", "--bounds", "lp"), "verified", 0),
         (SAFE, ("--intermediate", "fixed"), "verified", 0),

@@ -67,6 +67,7 @@ class Options:
     seed: int = 0
     device: str = AUTO
     memory: float | None = None  # GB of host memory for open domains
+    most_bounds: int | None = None  # the search ends, as by a timeout, with the step that reaches so many
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
@@ -79,6 +80,8 @@ class Options:
             raise BadInput(f"the batch is {self.batch}; give a whole number, 1 or more")
         if self.memory is not None and not self.memory > 0:
             raise BadInput(f"the memory is {self.memory}; give GB, more than 0")
+        if self.most_bounds is not None and self.most_bounds < 0:
+            raise BadInput(f"the most bounds are {self.most_bounds}; give a whole number, 0 or more")
         _known("branching rule", self.branching, RULES)
         _known("bounds", self.bounds, BOUNDS)
         _known("intermediate bounds", self.intermediate, INTERMEDIATES)
@@ -244,6 +247,7 @@ def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserv
             chosen.batch or 1,
             LEVELS[chosen.device] if options.batch is None else 1,
             chosen.budget(),
+            math.inf if chosen.most_bounds is None else chosen.most_bounds,
             tuple(observers),
         )
     )

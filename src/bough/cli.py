@@ -2,7 +2,8 @@
 
 The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error.
 Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough. `bench` ends with
-0 when every run ended, whatever its verdict, with 3 when some are left, and with 4 when a verdict is known to be wrong.
+0 when every run ended, whatever its verdict, with 3 when some are left, and with 4 when a verdict is known to be wrong;
+`properties` with 0 when all that was asked for is there, and with 3 when some is missing.
 """
 
 import argparse
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
     import torch
 
     from bough.api import Options
+    from bough.budget import Deadline
     from bough.problem.problem import Problem
     from bough.verdict.result import Result
     from bough.zoo.datasets import Images
+    from bough.zoo.trial import Recipe
 
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 TINY = 1e-300  # above 0, by nothing to speak of
 MOST_THREADS = 1024
+DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
+EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
             "train-network", help="train a robust network of the paper's (Wong & Kolter)", allow_abbrev=False
         )
     )
+    _add_properties(
+        commands.add_parser("properties", help="make properties of tuned difficulty from images", allow_abbrev=False)
+    )
     demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
     demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
     demo.set_defaults(run=_demo)
@@ -120,6 +128,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_search_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default"
+    )
+    command.add_argument(
+        "--max-bounds", type=int, metavar="N", help="bounds until the answer is `timeout`; no limit by default"
     )
     command.add_argument(
         "--branching",
@@ -192,7 +203,9 @@ def _add_train_network(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--out", type=Path, metavar="DIR", required=True, help="the network, its card, and checkpoints to go on from"
     )
-    command.add_argument("--data", type=Path, metavar="DIR", help="where the images are; else BOUGH_DATA, or downloaded")
+    command.add_argument(
+        "--data", type=Path, metavar="DIR", help="where the images are; else BOUGH_DATA, or downloaded"
+    )
     command.add_argument("--eps", type=_number, metavar="E", help="radius trained for, in the units the network sees")
     command.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
     command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
@@ -206,6 +219,59 @@ def _add_train_network(command: argparse.ArgumentParser) -> None:
     command.add_argument("--limit-seconds", type=float, metavar="S", help="start no epoch after S seconds")
     command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
     command.set_defaults(run=_train_network)
+
+
+def _add_properties(command: argparse.ArgumentParser) -> None:
+    command.add_argument("network", metavar="NETWORK", type=Path, nargs="?", help=".onnx or .onnx.gz")
+    command.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for all that is written")
+    command.add_argument("--dataset", metavar="NAME", help="mnist or cifar10")
+    command.add_argument("--split", choices=("train", "test"), default="test", help="which images; test by default")
+    command.add_argument("--images", type=_range, metavar="A:B", help="only images with numbers from A up to B")
+    command.add_argument("--data", type=Path, metavar="FOLDER", help="where the data set's files are")
+    command.add_argument("--count", type=int, metavar="N", help="properties of any difficulty; 50 by default")
+    for name, flag in DIFFICULTIES.items():
+        command.add_argument(flag, dest=f"{name}_count", type=int, metavar="N", help=f"properties: {name}")
+    command.add_argument("--method", default="dual-fsb", metavar="NAME", help="reference method, as for `bough bench`")
+    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the method runs")
+    command.add_argument("--unit", choices=tuple(EDGES), default="seconds", help="of cost; bounds can be repeated")
+    command.add_argument(
+        "--edges",
+        type=_numbers,
+        metavar="[LEAST,]E,M,H",
+        help=f"cost up to which a property is easy, medium, hard; less than LEAST is too easy ({EDGES})",
+    )
+    command.add_argument("--eps-range", type=_numbers, metavar="LO,HI", help="radii to choose from")
+    command.add_argument(
+        "--normalised",
+        action=argparse.BooleanOptionalAction,
+        help="eps in the network's units, not in pixels of 0 to 1",
+    )
+    command.add_argument("--clip", action=argparse.BooleanOptionalAction, help="valid pixels only")
+    command.add_argument("--probes", type=int, default=5, metavar="N", help="most radii tried per image; 5 by default")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the images' order and their targets")
+    command.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; the table is the same")
+    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no image after S seconds in all")
+    command.add_argument("--resume", action="store_true", help="go on with DIR")
+    command.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds in instances.csv; 300")
+    command.add_argument("--from", dest="table", type=Path, metavar="CSV", help="write the files of a table there is")
+    command.add_argument("--networks", type=Path, metavar="FOLDER", help="with --from: where the networks are")
+    command.add_argument("--only", default="", metavar="TEXT", help="with --from: rows with TEXT in their files' names")
+    command.add_argument("--every", type=int, default=1, metavar="N", help="with --from: every N-th of these rows")
+    command.set_defaults(run=_properties)
+
+
+def _range(text: str) -> range:
+    """Two whole numbers."""
+    first, colon, last = text.partition(":")
+    try:
+        return range(int(first), int(last if colon else ""))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no range; give two whole numbers, such as 0:100") from error
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    return tuple(_number(part) for part in text.split(","))
 
 
 def _count(text: str) -> int | None:
@@ -373,6 +439,7 @@ def _search_options(options: argparse.Namespace) -> "Options":
         seed=options.seed,
         device=options.device,
         memory=options.memory,
+        most_bounds=options.max_bounds,
     )
 
 
@@ -460,12 +527,7 @@ def _write_counterexample(path: Path, problem: "Problem", result: "Result") -> N
 
 def _bench(options: argparse.Namespace) -> int:
     """Run what is not in the file yet, saying how each run ended; a table at the end."""
-    from bough.budget import Deadline
-
-    limit = options.limit_seconds
-    if limit is not None and not limit >= 0:
-        raise BadInput(f"--limit-seconds is {limit}; give seconds, 0 or more")
-    deadline = Deadline.after(limit)  # before the libraries are loaded, which takes a part of it
+    deadline = _limit(options)  # before the libraries are loaded, which takes a part of it
     import torch
 
     from bough.bench.known import read_known
@@ -493,6 +555,125 @@ def _bench(options: argparse.Namespace) -> int:
     if left:
         _say(f"bough: {left} of {len(tasks)} runs are left; go on by the same command with --resume")
     return DEFECT if wrong else UNFINISHED if left else 0
+
+
+def _properties(options: argparse.Namespace) -> int:
+    """Make properties, or write the files of a table of them; a note says what is missing."""
+    deadline = _limit(options)
+    if not (math.isfinite(options.timeout) and options.timeout > 0):
+        raise BadInput(f"--timeout is {options.timeout}; give a finite number of seconds above 0")
+    if (options.network is None) == (options.table is None):
+        raise BadInput("give either a NETWORK to make properties for, or a table of properties by --from")
+    return _properties_from(options) if options.network is None else _properties_made(options, deadline)
+
+
+def _properties_from(options: argparse.Namespace) -> int:
+    from functools import lru_cache
+
+    from bough.zoo import datasets, export, table
+
+    if options.every < 1:
+        raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
+
+    @lru_cache
+    def images_of(name: str, split: str) -> datasets.Images:
+        return datasets.load(name, split, options.data, progress=_say)
+
+    listed = [row for row in table.read_table(options.table) if options.only in export.file_name(row)]
+    if not listed:
+        raise BadInput(f"{options.table} lists no row with '{options.only}' in its file's name; check --only")
+    found = export.ready(listed, images_of)
+    if found.absent:
+        _say(f"note: {found.absent} of {len(listed)} rows are left out: their images are not at hand")
+    rows = found.rows[:: options.every]
+    folders = (Path(), options.table.parent) if options.networks is None else (options.networks,)
+    networks = export.check_networks(rows, images_of, folders)
+    export.open_folder(options.out, resume=options.resume)
+    export.write_problems(options.out, rows, images_of, networks, options.timeout)
+    _say(f"{len(rows)} properties are in {options.out / export.INSTANCES}")
+    return 0 if rows else UNFINISHED
+
+
+def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
+    import torch
+
+    from bough.api import load_network
+    from bough.zoo import datasets, export, log, properties, table, workers
+
+    torch.set_num_threads(1)
+    recipe, wanted = _recipe(options), _wanted(options)
+    if not 1 <= options.jobs <= MOST_THREADS:
+        raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
+    loaded = load_network(options.network)
+    try:
+        table.check_fits(loaded.network, datasets.known(options.dataset))
+    except BadInput as error:
+        raise type(error)(f"{options.network}: {error}") from error
+    images = datasets.load(options.dataset, options.split, options.data, progress=_say)
+    within = range(table.size_of(images.dataset, images.split)) if options.images is None else options.images
+    wish = properties.Wish(images, within, wanted)
+    export.open_folder(options.out, resume=options.resume)
+    known = log.Log(options.out / export.LOG, recipe.told(), lambda line: _say(f"note: {line}"))
+    crew = workers.Here(loaded, recipe) if options.jobs == 1 else workers.Processes(options.jobs, recipe)
+    made = properties.make(recipe, wish, loaded, crew, known, _say, deadline)
+    networks = {recipe.network: options.network}
+    export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
+    _say(
+        f"{len(made.rows)} properties are in {options.out / export.INSTANCES}; {made.wrong} images were classified "
+        f"wrongly, {made.unsuitable} gave nothing that was wanted"
+    )
+    if made.why is not None:
+        _say(f"bough: {made.why}; go on by the same command with --resume")
+    return 0 if made.why is None else UNFINISHED
+
+
+def _recipe(options: argparse.Namespace) -> "Recipe":
+    from bough.bench.methods import parse_method
+    from bough.zoo import datasets
+    from bough.zoo.trial import Recipe, usual_radii
+    from bough.zoo.tuning import Bracket, Scale
+
+    if options.dataset is None:
+        raise BadInput(f"which images? give --dataset, one of: {', '.join(datasets.DATASETS)}")
+    method = parse_method(options.method, None if options.device == "auto" else options.device)
+    normalised, low, high = usual_radii(datasets.known(options.dataset), options.normalised)
+    edges = options.edges or _numbers(EDGES[options.unit])
+    if len(edges) not in (3, 4):
+        raise BadInput(f"--edges has {len(edges)} numbers; give 3, or 4 with the least cost first")
+    radii = options.eps_range or (low, high)
+    if len(radii) != 2:
+        raise BadInput(f"--eps-range has {len(radii)} numbers; give the least and the largest radius")
+    least, easy, medium, hard = edges if len(edges) == 4 else (0.0, *edges)
+    return Recipe(
+        network=str(options.network),
+        dataset=options.dataset,
+        split=options.split,
+        method=method.name,
+        options=method.options,
+        scale=Scale(options.unit, (least, easy, medium, hard)),
+        bracket=Bracket(*radii),
+        normalised=normalised,
+        clip=not normalised if options.clip is None else options.clip,
+        probes=options.probes,
+        seed=options.seed,
+    )
+
+
+def _wanted(options: argparse.Namespace) -> dict[str, int]:
+    by_name = {name: getattr(options, f"{name}_count") for name in DIFFICULTIES}
+    given = {name: count for name, count in by_name.items() if count is not None}
+    if given and options.count is not None:
+        raise BadInput("--count is of any difficulty; give either that, or --easy, --medium, --hard, --timeout-count")
+    return given or {"any": 50 if options.count is None else options.count}
+
+
+def _limit(options: argparse.Namespace) -> "Deadline":
+    from bough.budget import Deadline
+
+    limit = options.limit_seconds
+    if limit is not None and not limit >= 0:
+        raise BadInput(f"--limit-seconds is {limit}; give seconds, 0 or more")
+    return Deadline.after(limit)
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -328,6 +328,19 @@ def test_a_full_memory_ends_a_search_that_keeps_what_it_knows(name, host_bytes):
         assert result.lower_bound == watch.lowers[-1]
 
 
+@pytest.mark.parametrize("limit", [1, 20, 21, 100])
+def test_a_limit_of_bounds_ends_the_search_with_the_step_that_reaches_it(limit):
+    def ended(batch):
+        run = Search(wide_problem(), DualAscent(Ascent(steps=4)), BaBSR(), NoAttack(), NEVER, batch=batch)
+        return search(replace(run, most_bounds=limit))
+
+    for batch in (1, 8):
+        found = ended(batch)
+        assert (found.verdict, found.reason) == (Verdict.TIMEOUT, f"the limit of {limit} bounds was reached")
+        assert limit <= found.bounds < limit + 2 * batch
+        assert found.bounds == ended(batch).bounds
+
+
 # The cost of a step
 
 

@@ -82,6 +82,7 @@ class Search:
     batch: int = 1  # domains split in one step
     levels: int = 1  # most ReLUs of a domain split in one step, while there are too few domains to fill the batch
     memory: Memory = field(default_factory=Memory)
+    most_bounds: float = float("inf")  # no step begins after so many
     observers: tuple[AbstractObserver, ...] = ()
 
     @cached_property
@@ -98,6 +99,9 @@ def search(run: Search) -> Result:
     try:
         while not finished(run, state):
             run.deadline.check()
+            if state.bounds >= run.most_bounds:
+                reason = Verdict.TIMEOUT, f"the limit of {run.most_bounds:,} bounds was reached"
+                break
             state = _next(run, bounding, state)
             for observer in run.observers:
                 observer.seen(state, run.deadline.elapsed())

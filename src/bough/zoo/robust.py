@@ -82,9 +82,7 @@ def bounds(model: nn.Sequential, boxes: Boxes, rows: Tensor) -> Tensor:
     return _row_bounds(layers[:-1], relaxed, boxes, rows @ last.weight, rows @ last.bias).lower
 
 
-def _window_bounds(
-    before: Sequence[nn.Module], layer: nn.Conv2d, relaxed: Sequence[Relaxed], boxes: Boxes
-) -> _Sides:
+def _window_bounds(before: Sequence[nn.Module], layer: nn.Conv2d, relaxed: Sequence[Relaxed], boxes: Boxes) -> _Sides:
     """Bounds [batch, channels, height, width] of a convolution's outputs, functionals [.., places, channels, n]."""
     windows = Windows(1, 1, 0).through(layer)
     nu = layer.weight.flatten(1)[None, None]  # the same at every place of every image, until a ReLU comes

@@ -269,7 +269,9 @@ def finish(
     theirs = reference.run(images.flatten(1).numpy())
     difference = float(np.abs(ours - theirs).max())
     if not difference <= 1e-4 * max(1.0, float(np.abs(ours).max())):
-        raise NetworkError(f"the exported network differs from the trained one by {difference:.2g}; nothing was written")
+        raise NetworkError(
+            f"the exported network differs from the trained one by {difference:.2g}; nothing was written"
+        )
     errors = evaluate(model, test_set, recipe.eps, len(test_set.labels))
     card = {
         "network": path.name,

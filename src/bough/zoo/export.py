@@ -1,0 +1,98 @@
+"""Rows and their images enter; a folder with the table, a VNN-LIB file for each row and `instances.csv` leaves."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bough.api import load_network
+from bough.errors import BadInput, OutputError
+from bough.problem.files import is_there, resolve
+from bough.problem.vnnlib import write_property
+from bough.report.record import write_text
+from bough.zoo.datasets import Images
+from bough.zoo.table import Row, as_property, as_text, check_fits
+
+TABLE, INSTANCES, LOG, VNNLIB = "properties.csv", "instances.csv", "probes.jsonl", "vnnlib"
+ImagesOf = Callable[[str, str], Images]  # by data set and split
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Rows whose image is at hand, with their labels, and how many others there were."""
+
+    rows: tuple[Row, ...]
+    absent: int
+
+
+def open_folder(folder: Path, *, resume: bool) -> None:
+    """Create the folder; one with something in it is only taken to go on with."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not resume:
+            raise OutputError(f"{folder} is not empty; go on with it by --resume, or give another folder")
+        (folder / VNNLIB).mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot create the folder {folder}: {error.strerror or error}") from error
+
+
+def file_name(row: Row) -> str:
+    """The name of a row's VNN-LIB file, which tells all that its property depends on."""
+    unit = ("normalised" if row.normalised else "pixels") + ("-clipped" if row.clip else "")
+    return (
+        f"{network_name(row.network)}-{row.dataset}-{row.split}{row.image}-to{row.target}-eps{row.eps!r}-{unit}.vnnlib"
+    )
+
+
+def network_name(network: str) -> str:
+    """A network's name without folder and ending."""
+    return Path(network).name.removesuffix(".gz").removesuffix(".onnx")
+
+
+def find_network(name: str, folders: Sequence[Path]) -> Path:
+    """The network of a row, which may be a path or a name without ending."""
+    for path in (base / end for base in folders for end in (name, Path(name).name, f"{Path(name).name}.onnx")):
+        if is_there(found := resolve(path)) and found.is_file():
+            return found
+    where = ", ".join(map(str, folders))
+    raise BadInput(f"there is no network {name} in {where}, nor with .onnx or .gz; give its folder by --networks")
+
+
+def ready(rows: Sequence[Row], images_of: ImagesOf) -> Ready:
+    """The rows that can be run, labels filled in; each makes a property."""
+    kept, at_hand = [], {key: set(images_of(*key).index.tolist()) for key in {(row.dataset, row.split) for row in rows}}
+    for row in rows:
+        if row.image not in at_hand[row.dataset, row.split]:
+            continue
+        images = images_of(row.dataset, row.split)
+        as_property(row, images)
+        kept.append(row if row.label is not None else replace(row, label=images.at(row.image)[1]))
+    return Ready(tuple(kept), len(rows) - len(kept))
+
+
+def check_networks(rows: Sequence[Row], images_of: ImagesOf, folders: Sequence[Path]) -> dict[str, Path]:
+    """Where each network of the table lies; each has to fit the images of its rows."""
+    paths = {}
+    for name, dataset, split in dict.fromkeys((row.network, row.dataset, row.split) for row in rows):
+        paths[name] = find_network(name, folders)
+        try:
+            check_fits(load_network(paths[name]).network, images_of(dataset, split).dataset)
+        except BadInput as error:
+            told = str(error)
+            raise type(error)(told if str(paths[name]) in told else f"{paths[name]}: {told}") from error
+    return paths
+
+
+def write_problems(
+    folder: Path, rows: Sequence[Row], images_of: ImagesOf, networks: dict[str, Path], timeout: float
+) -> None:
+    """Write the three kinds of files, the list of instances last: what it names is there."""
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator="\n")
+    for row in {file_name(row): row for row in rows}.values():
+        written = Path(VNNLIB) / file_name(row)
+        write_text(folder / written, write_property(as_property(row, images_of(row.dataset, row.split))))
+        writer.writerow([networks[row.network].resolve(), written, f"{timeout:g}"])
+    write_text(folder / TABLE, as_text(rows))
+    write_text(folder / INSTANCES, lines.getvalue())

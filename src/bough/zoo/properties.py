@@ -1,0 +1,239 @@
+"""A network and a data set enter, rows of tuned difficulty leave; what was tried lies in a log, by which a run goes on.
+
+Images are taken in a shuffled order that only the seed decides. Each that the network classifies rightly is asked for
+one of the difficulties that still have room, in turn, and what becomes of it depends on the seed, the image and the
+difficulty asked for, and on nothing else. So the log is a memory of pure answers: replaying it gives the same rows, and
+so do several processes, which work ahead on what will probably be asked next.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+from bough.api import LoadedNetwork
+from bough.budget import Deadline
+from bough.errors import BadInput
+from bough.zoo.datasets import Images
+from bough.zoo.log import Log
+from bough.zoo.table import Row, Surroundings, size_of, surroundings, use_of
+from bough.zoo.trial import Recipe, Tried
+from bough.zoo.tuning import ANY, Probe, choose
+from bough.zoo.workers import AbstractWorkers, LostWorker
+
+AHEAD = 2  # images per process to look ahead, so that a slow one does not leave the others without work
+
+
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """Which images to take, by their numbers, and how many rows are wanted: by difficulty, or of any."""
+
+    images: Images
+    within: range
+    wanted: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        dataset, size = self.images.dataset, size_of(self.images.dataset, self.images.split)
+        if not 0 <= self.within.start < self.within.stop <= size:
+            asked = f"{self.within.start}:{self.within.stop}"
+            raise BadInput(f"--images is {asked}; {dataset.name} has {self.images.split} images from 0 up to {size}")
+        for name, count in self.wanted.items():
+            if count < 0:
+                raise BadInput(f"{count} properties are wanted ({name}); give a whole number, 0 or more")
+        if not any(self.wanted.values()):
+            raise BadInput("no property is wanted; give --count, or --easy, --medium, --hard and --timeout-count")
+
+
+@dataclass(frozen=True)
+class Made:
+    """The rows in the order of their images, and whether all that was wanted is there; `why` says why not."""
+
+    rows: tuple[Row, ...]
+    wrong: int  # images that the network classifies wrongly
+    unsuitable: int  # images that were tried and gave nothing there was room for
+    why: str | None
+
+
+def shuffled(images: Images, seed: int, within: range) -> list[int]:
+    """The numbers of the images at hand, in an order that does not depend on which these are."""
+    return sorted((n for n in images.index.tolist() if n in within), key=lambda n: (_hash(seed, n, "order"), n))
+
+
+def drawn_target(seed: int, image: int, label: int, classes: int) -> int:
+    """A random class other than the label."""
+    return (label + 1 + _hash(seed, image, "target") % (classes - 1)) % classes
+
+
+def _hash(seed: int, image: int, word: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {image} {word}".encode()).digest()[:8], "big")
+
+
+class Choice:
+    """What is wanted of each difficulty, and what is there so far; images come in order."""
+
+    def __init__(self, recipe: Recipe, wanted: Mapping[str, int]) -> None:
+        self.rows: list[Row] = []
+        self._recipe, self._wanted = recipe, {name: count for name, count in wanted.items() if count > 0}
+        self._room, self._taken = dict(self._wanted), 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more is wanted."""
+        return not any(self._room.values())
+
+    def asked(self, ahead: int = 0) -> str:
+        """What the next image is asked for, or one further ahead if none of those between fills anything up."""
+        names = [name for name, room in self._room.items() if room]
+        return names[(self._taken + ahead) % len(names)]
+
+    def take(self, tried: Tried, label: int) -> Row | None:
+        """The row that an image gives, if there is room for it."""
+        self._taken += 1
+        room = [name for name, left in self._room.items() if left]
+        kept = choose(tried.probes, self._recipe.scale, tried.asked, room)
+        if kept is None:
+            return None
+        probe, difficulty = kept
+        self._room[ANY if tried.asked == ANY else difficulty] -= 1
+        self.rows.append(self._row(tried, label, probe, difficulty))
+        return self.rows[-1]
+
+    def _row(self, tried: Tried, label: int, probe: Probe, difficulty: str) -> Row:
+        recipe, outcome = self._recipe, probe.outcome
+        return Row(
+            dataset=recipe.dataset,
+            split=recipe.split,
+            network=recipe.network,
+            image=tried.image,
+            label=label,
+            target=tried.target,
+            eps=probe.eps,
+            normalised=recipe.normalised,
+            clip=recipe.clip,
+            method=recipe.method,
+            verdict=outcome.verdict,
+            branches=outcome.branches,
+            bounds=outcome.bounds,
+            seconds=outcome.seconds,
+            device=tried.device,
+            difficulty=difficulty,
+            use=use_of(recipe.dataset, recipe.split, tried.image),
+        )
+
+    def __str__(self) -> str:
+        have = {name: count - self._room[name] for name, count in self._wanted.items()}
+        return ", ".join(f"{name} {have[name]}/{count}" for name, count in self._wanted.items())
+
+
+def make(
+    recipe: Recipe,
+    wish: Wish,
+    loaded: LoadedNetwork,
+    workers: AbstractWorkers,
+    log: Log,
+    say: Callable[[str], None],
+    deadline: Deadline,
+) -> Made:
+    """Rows as wished for; one line is said per image.
+
+    Ctrl-C, a lost process and the deadline end it with the rows so far.
+    """
+    order = shuffled(wish.images, recipe.seed, wish.within)
+    if not order:
+        where = f"{wish.within.start}:{wish.within.stop} of {recipe.dataset} ({recipe.split})"
+        raise BadInput(f"no image {where} is at hand; ask for others by --images or --split")
+    maker = _Maker(recipe, wish, loaded, workers, log, say, deadline)
+    try:
+        why = maker.run(order)
+    except KeyboardInterrupt:
+        why = "interrupted"
+    except LostWorker as error:
+        why = str(error)
+    finally:
+        workers.stop()
+    return Made(tuple(maker.choice.rows), maker.wrong, maker.unsuitable, why)
+
+
+class _Maker:
+    def __init__(
+        self,
+        recipe: Recipe,
+        wish: Wish,
+        loaded: LoadedNetwork,
+        workers: AbstractWorkers,
+        log: Log,
+        say: Callable[[str], None],
+        deadline: Deadline,
+    ) -> None:
+        self.choice, self.wrong, self.unsuitable = Choice(recipe, wish.wanted), 0, 0
+        self._recipe, self._images, self._loaded = recipe, wish.images, loaded
+        self._workers, self._log, self._say, self._deadline = workers, log, say, deadline
+        self._around = lru_cache(maxsize=256)(self._surroundings)
+        self._class = lru_cache(maxsize=4096)(self._seen_class)
+
+    def run(self, order: Sequence[int]) -> str | None:
+        """Take images until all that is wanted is there; otherwise, why it is not."""
+        for place, image in enumerate(order):
+            if self.choice.complete:
+                return None
+            if not self._right(image):
+                self._skip(image)
+                continue
+            if not self._answered(order[place:]):
+                return "the time limit was reached"
+            tried = self._log.done[image, self.choice.asked()]
+            self._tell(tried, self.choice.take(tried, self._around(image).label))
+        return None if self.choice.complete else f"all {len(order)} images are used up"
+
+    def _answered(self, left: Sequence[int]) -> bool:
+        """Work until the first image left is answered; False when there is no time for it."""
+        key = left[0], self.choice.asked()
+        while key not in self._log.done:
+            if not self._deadline.passed():
+                for image, asked in self._ahead(left):
+                    self._workers.start(image, self._around(image), asked)
+            if not self._workers.busy:
+                return False
+            for tried in self._workers.finished():
+                self._log.add(tried)
+        return True
+
+    def _ahead(self, left: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """What is to be started now: the next images, as far as processes are free for them."""
+        jobs = self._workers.jobs
+        coming = islice(filter(self._right, left), 1 if jobs == 1 else AHEAD * jobs)
+        for ahead, image in enumerate(coming):
+            if len(self._workers.busy) >= jobs:
+                return
+            key = image, self.choice.asked(ahead)
+            if key not in self._log.done and key not in self._workers.busy:
+                yield key
+
+    def _right(self, image: int) -> bool:
+        return self._class(image) == self._around(image).label
+
+    def _seen_class(self, image: int) -> int:
+        return int(self._loaded.reference.run(self._around(image).inputs.numpy()).argmax())
+
+    def _surroundings(self, image: int) -> Surroundings:
+        recipe, (_, label) = self._recipe, self._images.at(image)
+        target = drawn_target(recipe.seed, image, label, len(self._images.dataset.classes))
+        return surroundings(self._images, image, target, normalised=recipe.normalised, clip=recipe.clip)
+
+    def _skip(self, image: int) -> None:
+        self.wrong += 1
+        why = f"the network gives it class {self._class(image)}, its label is {self._around(image).label}"
+        self._log.skip(image, why)
+        self._say(f"image {image}: skipped, {why}")
+
+    def _tell(self, tried: Tried, row: Row | None) -> None:
+        count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
+        if row is None:
+            self.unsuitable += 1
+            ends = " ".join(f"{probe.eps:g}:{probe.outcome.verdict}" for probe in tried.probes)
+            self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self.choice}")
+        else:
+            cost = f"{row.bounds} bounds, {row.seconds:.2f} s"
+            words = f"{row.difficulty}, {row.verdict} at eps {row.eps:g} ({cost}, {count})"
+            self._say(f"image {tried.image}: {words}; {self.choice}")

@@ -1,0 +1,270 @@
+"""Tables of properties: a CSV enters, rows leave, and back; a row and its image make the `Property`.
+
+A row names its image by number instead of holding it. The table of the paper's results is read as one, too: its
+radii are in the units that the network sees, not clipped, and its labels are those of the data set.
+"""
+
+import csv
+import hashlib
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bough.errors import BadInput
+from bough.network.graph import Network
+from bough.problem.files import read_bytes
+from bough.problem.images import as_pixels, fitted
+from bough.problem.property import Property, robustness_property
+from bough.verdict.result import Verdict
+from bough.zoo import datasets
+from bough.zoo.datasets import Dataset, Images
+
+TABLE_LIMIT = 1 << 26
+"""Most bytes a table may have."""
+
+DIFFICULTIES = ("easy", "medium", "hard", "timeout")
+SPLITS = ("train", "test")
+VALID = (0.0, 1.0)  # pixels
+
+
+def use_of(dataset: str, split: str, image: int) -> str:
+    """Whether an image is for training a network that branches or for testing it: the same for ever, whoever asks."""
+    return ("train", "test")[hashlib.sha256(f"{dataset} {split} {image}".encode()).digest()[0] & 1]
+
+
+def size_of(dataset: Dataset, split: str) -> int:
+    """How many images the whole split has."""
+    return dataset.train if split == "train" else dataset.test
+
+
+@dataclass(frozen=True)
+class Row:
+    """One property, and what it cost a reference method to solve it; a cost that is None was not counted."""
+
+    dataset: str
+    split: str
+    network: str  # as the user gave it: a path, or a name without ending
+    image: int  # its number in the whole split
+    label: int | None  # None: what the data set says
+    target: int
+    eps: float
+    normalised: bool  # eps is in the units that the network sees; otherwise in pixels from 0 to 1
+    clip: bool  # only valid pixels are meant
+    method: str
+    verdict: str
+    branches: int | None
+    bounds: int | None
+    seconds: float | None
+    device: str
+    difficulty: str
+    use: str  # the half of the images it belongs to: `train` or `test`
+
+    def __post_init__(self) -> None:
+        known, split = datasets.known(self.dataset), _one_of("split", self.split, SPLITS)
+        size, classes = size_of(known, split), len(known.classes)
+        if not 0 <= self.image < size:
+            raise BadInput(f"{self.dataset} has no {split} image {self.image}; give a number from 0 to {size - 1}")
+        for what, number in (("label", self.label), ("target", self.target)):
+            if number is not None and not 0 <= number < classes:
+                raise BadInput(f"{what} {number} is no class of {self.dataset}; give a number from 0 to {classes - 1}")
+        if self.label == self.target:
+            raise BadInput(f"label and target are both {self.label}; give another class as the target")
+        if not 0 < self.eps < math.inf:
+            raise BadInput(f"eps is {self.eps}; give a finite radius above 0")
+        _one_of("verdict", self.verdict, tuple(v.value for v in Verdict))
+        _one_of("difficulty", self.difficulty, DIFFICULTIES)
+        _one_of("use", self.use, ("train", "test"))
+
+
+COLUMNS: Mapping[str, Any] = {field.name: field.type for field in fields(Row)}
+
+
+def _one_of(what: str, word: str, words: tuple[str, ...]) -> str:
+    if word not in words:
+        raise BadInput(f"there is no {what} '{word}'; there are: {', '.join(words)}")
+    return word
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """An image, its label and a target: every radius around it is a property."""
+
+    pixels: NDArray[np.uint8]  # [channels, height, width]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: int
+    label: int
+    target: int
+    normalised: bool
+    clip: bool
+
+    @property
+    def inputs(self) -> Tensor:
+        """What the network sees, flat float64."""
+        return self._seen(as_pixels(self.pixels))
+
+    def within(self, eps: float) -> Property:
+        """No image within `eps` has the target's output reach the label's.
+
+        The limits are those of `bough robustness`, to the last bit, where eps is in pixels; otherwise the network's
+        inputs and eps are added and subtracted in float64. A file in VNN-LIB holds them exactly.
+        """
+        low, high = (self._seen(torch.full(self.pixels.shape, v, dtype=torch.float64)) for v in VALID)
+        spread = self._each(self.std).expand(self.pixels.shape).reshape(-1)
+        radius = torch.full_like(spread, eps) if self.normalised else eps / spread
+        clip = (low, high) if self.clip else None
+        asked = robustness_property(self.inputs, radius, self.label, [self.target], self.classes, clip)
+        box = asked.boxes[0]
+        if torch.equal(box.lower.float(), box.upper.float()):  # networks compute in float32
+            raise BadInput(f"eps {eps:g} leaves nothing but the image itself in float32; give a larger one")
+        return asked
+
+    def _seen(self, pixels: Tensor) -> Tensor:
+        return ((pixels - self._each(self.mean)) / self._each(self.std)).reshape(-1)
+
+    def _each(self, numbers: tuple[float, ...]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.float64).reshape(-1, 1, 1)
+
+
+def surroundings(images: Images, image: int, target: int, *, normalised: bool, clip: bool) -> Surroundings:
+    """One image of those at hand."""
+    dataset, (pixels, label) = images.dataset, images.at(image)
+    return Surroundings(
+        pixels.numpy(), dataset.mean, dataset.std, len(dataset.classes), label, target, normalised, clip
+    )
+
+
+def as_property(row: Row, images: Images) -> Property:
+    """The property that a row stands for."""
+    asked = surroundings(images, row.image, row.target, normalised=row.normalised, clip=row.clip)
+    where = f"{row.dataset}, {row.split} image {row.image}"
+    if row.label not in (None, asked.label):
+        raise BadInput(f"{where}: the table says label {row.label}, the data set {asked.label}; correct the table")
+    try:
+        replace(row, label=asked.label)  # checks it against the target
+        return asked.within(row.eps)
+    except BadInput as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def check_fits(network: Network, dataset: Dataset) -> None:
+    """Raise unless the network takes the data set's images and knows its classes."""
+    fitted(torch.zeros(dataset.shape), network.input_shape)
+    if network.outputs != len(dataset.classes):
+        raise BadInput(f"the network has {network.outputs} outputs, {dataset.name} has {len(dataset.classes)} classes")
+
+
+# Files
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """The table as CSV."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_written(getattr(row, name)) for name in COLUMNS] for row in rows)
+    return file.getvalue()
+
+
+def read_table(path: Path) -> tuple[Row, ...]:
+    """The rows of a table that bough wrote, or of the paper's results."""
+    try:
+        text = read_bytes(path, TABLE_LIMIT, BadInput).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not text; give a table of properties as CSV") from None
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[Row] = []
+    try:
+        header = next(lines, [])
+        read = _reader(header, path)
+        rows.extend(_row(read, header, cells, f"{path}, line {lines.line_num}") for cells in lines if cells)
+    except csv.Error as error:
+        raise BadInput(f"{path}, line {lines.line_num}: not a CSV line ({error}); correct it") from None
+    if not rows:
+        raise BadInput(f"{path} lists no property; give a table with one line for each")
+    return tuple(rows)
+
+
+def _reader(header: list[str], path: Path) -> Callable[[Mapping[str, str]], Row]:
+    if tuple(header) == PAPER_COLUMNS:
+        return _paper_row
+    for wrong, word in ((set(header) - set(COLUMNS), "unknown"), (set(COLUMNS) - set(header), "missing")):
+        if wrong:
+            advice = f"a table of properties has: {', '.join(COLUMNS)}"
+            raise BadInput(f"{path}, line 1: {word} column {min(wrong)[:40]!r}; {advice}")
+    if len(header) != len(COLUMNS):
+        raise BadInput(f"{path}, line 1: a column is named twice; remove one")
+    return _own_row
+
+
+def _row(read: Callable[[Mapping[str, str]], Row], header: list[str], cells: list[str], where: str) -> Row:
+    if len(cells) != len(header):
+        raise BadInput(f"{where}: {len(cells)} cells under {len(header)} columns; give one for each")
+    try:
+        return read(dict(zip(header, cells, strict=True)))
+    except BadInput as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def _own_row(cells: Mapping[str, str]) -> Row:
+    return Row(**{name: _value(name, cells[name], hint) for name, hint in COLUMNS.items()})
+
+
+def _value(name: str, text: str, hint: Any) -> Any:
+    kinds = get_args(hint) or (hint,)
+    if NoneType in kinds and not text:
+        return None
+    try:
+        if bool in kinds:
+            return bool(("false", "true").index(text))
+        return kinds[0](text)
+    except ValueError:
+        raise BadInput(f"{text[:40]!r} is no {name}; correct the cell") from None
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# The paper's results
+
+PAPER_COLUMNS = (
+    *("network", "source_file", "image", "target", "eps", "babsr_status", "babsr_branches", "babsr_time"),
+    *("mip_status", "mip_time", "gnn_status", "gnn_branches", "gnn_time"),
+    *("online_status", "online_branches", "online_time"),
+)
+PAPER_EDGES = (800.0, 2400.0)  # seconds of BaBSR between easy, medium and hard, as in the paper's Table 1
+
+
+def _paper_row(cells: Mapping[str, str]) -> Row:
+    image, seconds = _value("image", cells["image"], int), _value("babsr_time", cells["babsr_time"], float)
+    return Row(
+        dataset="cifar10",
+        split="test",
+        network=cells["network"],
+        image=image,
+        label=None,
+        target=_value("target", cells["target"], int),
+        eps=_value("eps", cells["eps"], float),
+        normalised=True,
+        clip=False,
+        method="paper-babsr",
+        verdict=cells["babsr_status"],
+        branches=_value("babsr_branches", cells["babsr_branches"], int | None),
+        bounds=None,
+        seconds=seconds,
+        device="cpu",
+        difficulty=DIFFICULTIES[sum(seconds >= edge for edge in PAPER_EDGES)],
+        use=use_of("cifar10", "test", image),
+    )

@@ -1,0 +1,85 @@
+"""One image enters, with all that decides how it is tried; the radii that were tried leave, with their outcomes."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bough.api import LoadedNetwork, Options, load_problem, solve
+from bough.errors import BadInput
+from bough.zoo.datasets import Dataset
+from bough.zoo.table import Surroundings
+from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, tune
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a row depends on, but for its image and the difficulty asked for."""
+
+    network: str
+    dataset: str
+    split: str
+    method: str
+    options: Options
+    scale: Scale
+    bracket: Bracket
+    normalised: bool
+    clip: bool
+    probes: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.probes < 1:
+            raise BadInput(f"--probes is {self.probes}; give a whole number, 1 or more")
+        if self.options.gap is not None:
+            raise BadInput(f"method '{self.method}' looks for a minimum; give one that looks for a verdict")
+
+    def told(self) -> dict[str, object]:
+        """What the log says of it, to be recognised by; the method's name stands for its options."""
+        return {
+            **{name: getattr(self, name) for name in ("network", "dataset", "split", "method", "normalised", "clip")},
+            **{name: getattr(self, name) for name in ("probes", "seed")},
+            "unit": self.scale.unit,
+            "edges": list(self.scale.edges),
+            "eps": [self.bracket.low, self.bracket.high],
+        }
+
+
+USUAL = {"mnist": (False, 0.4), "cifar10": (True, 0.3)}  # is eps normalised, and the largest one; CIFAR as in the paper
+
+
+def usual_radii(dataset: Dataset, normalised: bool | None) -> tuple[bool, float, float]:
+    """Whether eps is normalised, unless that is said, and the range of it that makes sense for a data set."""
+    usual, largest = USUAL.get(dataset.name, (False, 0.4))
+    if normalised is None or normalised == usual:
+        return usual, 0.0, largest
+    return normalised, 0.0, largest / dataset.std[0] if normalised else largest * dataset.std[0]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was tried around one image when some difficulty was asked for."""
+
+    image: int
+    asked: str
+    target: int
+    device: str
+    probes: tuple[Probe, ...]
+
+
+def try_image(loaded: LoadedNetwork, recipe: Recipe, image: int, around: Surroundings, asked: str) -> Tried:
+    """Tune the radius around one image."""
+    options, limit = recipe.options, recipe.scale.limit(asked)
+    if recipe.scale.unit == "seconds":
+        options = replace(options, timeout=limit)
+    else:
+        options = replace(options, most_bounds=math.ceil(limit))
+    probe = partial(_outcome, loaded, around, options)
+    probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes)
+    return Tried(image, asked, around.target, str(options.resolved(loaded.network).device), probes)
+
+
+def _outcome(loaded: LoadedNetwork, around: Surroundings, options: Options, eps: float) -> Outcome:
+    result = solve(load_problem(loaded, around.within(eps)), options)
+    if result.reason == "interrupted":  # a search ends with what it knows; tuning ends
+        raise KeyboardInterrupt
+    return Outcome(result.verdict.value, result.bounds, result.branches, round(result.seconds, 6))

@@ -1,0 +1,151 @@
+"""Bisection on a radius: against thresholds that are known, by construction and by enumeration of a tiny network."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import Plain, piece_margins, pieces, sequential
+
+from bough.api import LoadedNetwork, Options
+from bough.errors import BadInput
+from bough.zoo.table import DIFFICULTIES, Surroundings
+from bough.zoo.trial import _outcome
+from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, choose, tune
+
+SCALE = Scale("bounds", (10, 100, 1000, 10_000))
+BRACKET = Bracket(0.0, 1.0)
+
+
+def solver(false_from: float, growth: float, limit: float, seen: list[float]):
+    """A solver of properties that are false from some radius on, and cost more the larger the radius is."""
+
+    def probe(eps: float) -> Outcome:
+        seen.append(eps)
+        cost = int(10 ** (growth * eps))
+        if eps >= false_from:
+            return Outcome("falsified", 1, 0, 0.0)
+        return Outcome("timeout", int(limit), 0, 0.0) if cost > limit else Outcome("verified", cost, 0, 0.0)
+
+    return probe
+
+
+@given(st.floats(0, 1.1), st.floats(0, 8), st.sampled_from((*DIFFICULTIES, ANY)), st.integers(1, 14))
+def test_no_probe_is_in_vain_and_what_is_kept_is_right(false_from, growth, asked, probes):
+    seen: list[float] = []
+    tried = tune(solver(false_from, growth, SCALE.limit(asked), seen), BRACKET, SCALE, asked, probes)
+    assert [probe.eps for probe in tried] == seen
+    assert 1 <= len(tried) <= probes
+    for k, probe in enumerate(tried):
+        for before in tried[:k]:
+            found = SCALE.dearness(before.outcome)
+            assert found != asked  # then the search would have ended
+            if found == "beyond" or (found == "timeout" and asked != ANY):
+                assert probe.eps < before.eps
+            if found == "trivial":
+                assert probe.eps > before.eps
+    kept = choose(tried, SCALE, asked, {*DIFFICULTIES, ANY})
+    if kept is None:
+        useless = {"beyond"} if asked == ANY else {"trivial", "timeout", "beyond"}
+        assert {SCALE.dearness(probe.outcome) for probe in tried} <= useless
+        return
+    assert kept[0] in tried
+    assert kept[0].eps < false_from
+    assert kept[1] in DIFFICULTIES
+    assert kept[0].outcome.verdict == ("timeout" if kept[1] == "timeout" else "verified")
+    if any(SCALE.dearness(p.outcome) == asked for p in tried):
+        assert kept[1] == asked
+
+
+@given(st.integers(2, STEPS), st.floats(0, 8))
+def test_with_enough_probes_the_largest_radius_of_all_is_found(step, growth):
+    false_from = BRACKET.radius(step)
+    tried = tune(solver(false_from, growth, SCALE.limit(ANY), []), BRACKET, SCALE, ANY, 10)
+    kept = choose(tried, SCALE, ANY, {ANY})
+    assert kept is not None
+    assert kept[0].eps == BRACKET.radius(step - 1)
+
+
+@given(st.floats(4.5, 8), st.sampled_from(DIFFICULTIES))
+def test_with_enough_probes_every_difficulty_is_found(growth, asked):
+    tried = tune(solver(2.0, growth, SCALE.limit(asked), []), BRACKET, SCALE, asked, 10)
+    kept = choose(tried, SCALE, asked, ())
+    assert kept is not None
+    assert kept[1] == asked
+
+
+def test_the_threshold_of_a_tiny_network_by_enumeration():
+    network = sequential(([[1, 2], [-1, 1], [2, -1]], [0, 0.2, -0.3]), ([[1, 1, -1], [-1, 1, 1]], [0.1, 0]))
+    loaded = LoadedNetwork(network, Plain(network), "tiny")
+    pixels = np.array([[[150, 90]]], dtype=np.uint8)
+    around = Surroundings(pixels, (0.1,), (0.5,), 2, 0, 1, normalised=False, clip=True)
+    if Plain(network).run(around.inputs.numpy()).argmax() == 1:
+        around = replace(around, label=1, target=0)
+
+    def truth(eps: float) -> float:
+        asked = around.within(eps)
+        return float(piece_margins(pieces(network, asked.boxes[0]), asked.boxes[0], asked.clauses[0]).min())
+
+    def probe(eps: float) -> Outcome:
+        return _outcome(loaded, around, Options(bounds="lp"), eps)
+
+    tried = tune(probe, Bracket(0, 1), SCALE, ANY, 10)
+    kept = choose(tried, SCALE, ANY, {ANY})
+    assert kept is not None
+    assert {probe.outcome.verdict for probe in tried} == {"verified", "falsified"}
+    assert truth(kept[0].eps) > 0
+    assert truth(kept[0].eps + 1 / STEPS) <= 0
+
+
+# What is kept
+
+
+def probe(eps: float, verdict: str, bounds: int) -> Probe:
+    return Probe(eps, Outcome(verdict, bounds, 0, 0.5))
+
+
+TRIED = (probe(0.5, "timeout", 10_000), probe(0.25, "verified", 50), probe(0.3, "timeout", 10_000))
+
+
+@pytest.mark.parametrize(
+    ("asked", "room", "kept"),
+    [
+        ("hard", ("hard", "easy"), (0.25, "easy")),  # offered to what its cost is
+        ("hard", ("hard",), None),
+        ("hard", ("hard", "timeout"), (0.3, "timeout")),
+        ("easy", ("easy",), (0.25, "easy")),
+        ("medium", ("medium", "timeout"), None),  # more was not allowed, so this was no real timeout
+        ("timeout", ("timeout",), (0.5, "timeout")),
+        (ANY, (ANY,), (0.5, "timeout")),
+    ],
+)
+def test_what_is_kept(asked, room, kept):
+    found = choose(TRIED, SCALE, asked, room)
+    assert kept == (None if found is None else (found[0].eps, found[1]))
+
+
+def test_costs_and_limits():
+    assert [SCALE.limit(name) for name in (*DIFFICULTIES, ANY)] == [100, 1000, 10_000, 10_000, 10_000]
+    costs = (10, 11, 100, 101, 1000, 1001, 10_000, 99_999)
+    wanted = ["trivial", "easy", "easy", "medium", "medium", "hard", "hard", "hard"]
+    assert [SCALE.dearness(Outcome("verified", cost, 0, 0.0)) for cost in costs] == wanted
+    assert Scale("seconds", (0, 1, 2, 3)).dearness(Outcome("verified", 99, 0, 1.5)) == "medium"
+    for verdict in ("falsified", "unknown"):
+        assert SCALE.dearness(Outcome(verdict, 50, 0, 0.0)) == "beyond"
+
+
+def test_radii_are_short_decimals():
+    assert [Bracket(0, 0.3).radius(k) for k in (1, 3, 500, STEPS)] == [0.0003, 0.0009, 0.15, 0.3]
+
+
+@pytest.mark.parametrize("numbers", [(0.2, 0.1), (0.1, 0.1), (-0.1, 1), (0, float("inf")), (float("nan"), 1)])
+def test_bad_brackets(numbers):
+    with pytest.raises(BadInput, match="the range of eps is"):
+        Bracket(*numbers)
+
+
+@pytest.mark.parametrize("edges", [(0, 1, 1, 2), (-1, 1, 2, 3), (0, 3, 2, 4), (0, 1, 2, float("inf"))])
+def test_bad_edges(edges):
+    with pytest.raises(BadInput, match="do not grow"):
+        Scale("bounds", edges)
