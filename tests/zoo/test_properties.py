@@ -57,7 +57,7 @@ def drawn() -> Images:
     inputs = (pixels.reshape(len(numbers), 4).double() / 255 - 0.5) / 0.25
     labels = torch.from_numpy(values_at(NETWORK, inputs.numpy())[-1].argmax(axis=1))
     labels[3] = (labels[3] + 1) % 3
-    return Images(DATASET, "test", pixels, labels, numbers)
+    return Images(DATASET, "test", pixels.numpy(), labels.numpy(), numbers.numpy())
 
 
 IMAGES = drawn()

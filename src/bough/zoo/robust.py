@@ -53,7 +53,7 @@ class Windows(NamedTuple):
 
     def through(self, conv: nn.Conv2d) -> "Windows":
         """The same windows seen through one convolution more."""
-        side, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
+        side, stride, padding = conv.kernel_size[0], conv.stride[0], _padding(conv)
         return Windows((self.side - 1) * stride + side, self.stride * stride, self.padding * stride + padding)
 
     def cut(self, values: Tensor) -> Tensor:
@@ -75,25 +75,25 @@ def bounds(model: nn.Sequential, boxes: Boxes, rows: Tensor) -> Tensor:
         if isinstance(layer, nn.Conv2d):
             sides = _window_bounds(layers[:k], layer, relaxed, boxes)
         else:
-            sides = _row_bounds(layers[:k], relaxed, boxes, layer.weight[None], layer.bias)
+            sides = _row_bounds(layers[:k], relaxed, boxes, layer.weight[None], _bias(layer))
         slope = chord(*sides)
         relaxed.append(Relaxed(slope, slope * -sides.lower.clamp(max=0)))
     last = layers[-1]
-    return _row_bounds(layers[:-1], relaxed, boxes, rows @ last.weight, rows @ last.bias).lower
+    return _row_bounds(layers[:-1], relaxed, boxes, rows @ last.weight, rows @ _bias(last)).lower
 
 
 def _window_bounds(before: Sequence[nn.Module], layer: nn.Conv2d, relaxed: Sequence[Relaxed], boxes: Boxes) -> _Sides:
     """Bounds [batch, channels, height, width] of a convolution's outputs, functionals [.., places, channels, n]."""
     windows = Windows(1, 1, 0).through(layer)
     nu = layer.weight.flatten(1)[None, None]  # the same at every place of every image, until a ReLU comes
-    sides = _Sides(layer.bias, layer.bias)
+    sides = _Sides(_bias(layer), _bias(layer))
     for conv, relu in zip(reversed(before), reversed(relaxed), strict=True):
         assert isinstance(conv, nn.Conv2d)  # noqa: S101 - as the model is
         gap, slope = windows.cut(relu.gap), windows.cut(relu.slope)
         sides = sides.plus(_dot(nu.clamp(max=0), gap), _dot(nu.clamp(min=0), gap))
         nu = nu * slope[:, :, None]
         spread = _spread(conv, windows.side)
-        constant = nu @ conv.bias.repeat_interleave(windows.side**2)
+        constant = nu @ _bias(conv).repeat_interleave(windows.side**2)
         sides, nu, windows = sides.plus(constant, constant), nu @ spread, windows.through(conv)
     sides = _at_input(sides, nu, Boxes(windows.cut(boxes.centre), windows.cut(boxes.radius)))
     places = _places(boxes.centre.shape[-1], windows)
@@ -115,7 +115,7 @@ def _spread(conv: nn.Conv2d, side: int) -> Tensor:
 def _convolved(conv: nn.Conv2d, shape: Sequence[int], nu: Tensor) -> Tensor:
     """Functionals on a convolution's whole output, [..., n], become those on its input."""
     images = nu.reshape(-1, *shape)
-    spread = functional.conv_transpose2d(images, conv.weight, None, conv.stride, conv.padding)
+    spread = functional.conv_transpose2d(images, conv.weight, None, conv.stride, _padding(conv))
     return spread.reshape(*nu.shape[:-1], -1)
 
 
@@ -137,13 +137,21 @@ def _row_bounds(
         nu = nu * slope[:, None]
         shape = relu.slope.shape[1:]
         if isinstance(layer, nn.Linear):
-            constant, nu = nu @ layer.bias, nu @ layer.weight
+            constant, nu = nu @ _bias(layer), nu @ layer.weight
         else:
             assert isinstance(layer, nn.Conv2d)  # noqa: S101 - as the model is
-            constant = nu @ layer.bias.repeat_interleave(shape[1] * shape[2])
+            constant = nu @ _bias(layer).repeat_interleave(shape[1] * shape[2])
             nu = nu @ _whole(layer, shape) if nu.is_cuda else _convolved(layer, shape, nu)
         sides = sides.plus(constant, constant)
     return _at_input(sides, nu, Boxes(*(part.flatten(1) for part in boxes)))
+
+
+def _bias(layer: nn.Conv2d | nn.Linear) -> Tensor:
+    return layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+
+
+def _padding(conv: nn.Conv2d) -> int:
+    return int(conv.padding[0])
 
 
 def _at_input(sides: _Sides, nu: Tensor, boxes: Boxes) -> _Sides:
@@ -152,7 +160,7 @@ def _at_input(sides: _Sides, nu: Tensor, boxes: Boxes) -> _Sides:
 
 
 def _dot(functionals: Tensor, values: Tensor) -> Tensor:
-    """Functionals [.., rows, n] of values [.., n]; those that the whole batch shares, [1, .., 1, rows, n], just once."""
+    """Functionals [.., rows, n] of values [.., n]; those that a whole batch shares, [1, .., 1, rows, n], just once."""
     if functionals[..., 0, 0].numel() == 1:
         return values @ functionals.reshape(functionals.shape[-2:]).T
     return (functionals @ values[..., None])[..., 0]

@@ -138,9 +138,7 @@ class Surroundings:
 def surroundings(images: Images, image: int, target: int, *, normalised: bool, clip: bool) -> Surroundings:
     """One image of those at hand."""
     dataset, (pixels, label) = images.dataset, images.at(image)
-    return Surroundings(
-        pixels.numpy(), dataset.mean, dataset.std, len(dataset.classes), label, target, normalised, clip
-    )
+    return Surroundings(pixels, dataset.mean, dataset.std, len(dataset.classes), label, target, normalised, clip)
 
 
 def as_property(row: Row, images: Images) -> Property:

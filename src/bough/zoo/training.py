@@ -130,7 +130,7 @@ class Examples:
 Report = Callable[[dict[str, Any]], None]
 
 
-def train(  # noqa: PLR0913 - what it is, on what, where, for how long, who is told
+def train(
     architecture: Architecture,
     recipe: Recipe,
     examples: tuple[Examples, Examples],
@@ -249,7 +249,8 @@ def evaluate(model: nn.Sequential, examples: Examples, eps: float, count: int, b
         with torch.no_grad():
             proved = robust_loss(model, x, labels, eps)[1]
         wrong += torch.stack([missed.sum(), (missed | attacked).sum(), (~proved).sum()])
-    return Errors(*(n / len(order) for n in wrong.tolist()), images=len(order))
+    clean, attacked_too, uncertified = (n / len(order) for n in wrong.tolist())
+    return Errors(clean, attacked_too, uncertified, len(order))
 
 
 def finish(
@@ -304,7 +305,7 @@ def _told(architecture: Architecture, recipe: Recipe) -> dict[str, Any]:
     return {"architecture": architecture.title, **asdict(replace(recipe, epochs=1))}
 
 
-def _save(  # noqa: PLR0913 - everything that a training is
+def _save(
     folder: Path,
     architecture: Architecture,
     recipe: Recipe,

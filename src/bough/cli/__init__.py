@@ -1,0 +1,85 @@
+"""The command line: options become objects, a run becomes a verdict on standard output; the only place that prints.
+
+The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error.
+Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough. `bench` ends with
+0 when every run ended, whatever its verdict, with 3 when some are left, and with 4 when a verdict is known to be wrong;
+`properties` with 0 when all that was asked for is there, and with 3 when some is missing.
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from bough.cli import bench, search, zoo
+from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, print_verdict, say
+from bough.errors import BadInput, BoughError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except BadInput as error:
+        say(f"bough: {error}")
+        return BAD_INPUT
+    except KeyboardInterrupt:  # outside the search, which ends with what it knows
+        say("bough: interrupted")
+        if options.answers:
+            print_verdict("unknown")
+        return UNFINISHED
+    except MemoryError:
+        say("bough: out of memory; nothing was decided")
+        return DEFECT
+    except BoughError as error:
+        say(f"bough: {error}; nothing was decided")
+        return DEFECT
+    except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
+        say(traceback.format_exc())
+        say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
+        return DEFECT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bough", description="A complete verifier for ReLU neural networks.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(run=_no_command, answers=False)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for group in (search, bench, zoo):
+        group.add(commands)
+    demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
+    demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
+    demo.set_defaults(run=_demo)
+    commands.add_parser("doctor", help="versions, devices and solvers found").set_defaults(run=_doctor)
+    return parser
+
+
+def _no_command(options: argparse.Namespace) -> int:
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"bough {version('bough')}")
+        return 0
+    _parser().print_help(sys.stderr)
+    return BAD_INPUT
+
+
+def _demo(options: argparse.Namespace) -> int:
+    import torch
+
+    from bough.demo import run_demo
+
+    torch.set_num_threads(1)
+    return run_demo(options.out, print)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    del options
+    from bough.doctor import describe
+
+    print(describe())
+    return 0

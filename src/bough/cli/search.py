@@ -1,0 +1,263 @@
+"""`bough verify` and `bough robustness`: one question, one verdict as the last line of standard output."""
+
+import argparse
+import math
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bough.cli.shared import MOST_THREADS, count_or_auto, number, print_verdict, say
+from bough.errors import BadInput
+
+if TYPE_CHECKING:
+    from bough.api import Options
+    from bough.problem.problem import Problem
+    from bough.verdict.result import Result
+
+Commands = Any  # what argparse gives for sub-commands, which has no public name
+TINY = 1e-300  # above 0, by nothing to speak of
+
+
+def add(commands: Commands) -> None:
+    """Both commands."""
+    verify = commands.add_parser(
+        "verify", help="prove a VNN-LIB property of an ONNX network, or refute it", allow_abbrev=False
+    )
+    verify.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
+    verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
+    verify.set_defaults(run=_verify, answers=True)
+    robust = commands.add_parser(
+        "robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False
+    )
+    robust.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
+    robust.add_argument(
+        "image",
+        metavar="IMAGE",
+        type=Path,
+        help=".npy, .npz (first array) or picture; pixels 0-255 as integers, else 0-1",
+    )
+    robust.add_argument("--label", type=int, required=True, help="the image's class, from 0")
+    robust.add_argument("--eps", type=number, required=True, help="radius in pixel values from 0 to 1, such as 2/255")
+    robust.add_argument(
+        "--norm",
+        choices=("inf", "2", "1"),
+        default="inf",
+        help="what eps limits: every pixel's change (inf), the Euclidean distance (2), the sum of all changes (1)",
+    )
+    robust.add_argument("--target", type=int, help="ask about this class only; all others by default")
+    robust.add_argument(
+        "--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel"
+    )
+    robust.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
+    robust.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
+    robust.set_defaults(run=_robustness, answers=True)
+    for command in (verify, robust):
+        _add_search_options(command)
+
+
+def _add_search_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default"
+    )
+    command.add_argument(
+        "--max-bounds", type=int, metavar="N", help="bounds until the answer is `timeout`; no limit by default"
+    )
+    command.add_argument(
+        "--branching",
+        default="auto",
+        metavar="RULE",
+        action=_Branching,
+        help="auto, fsb, kfsb, babsr, ...; `help` describes them",
+    )
+    command.add_argument(
+        "--bounds",
+        choices=("auto", "lp", "dual"),
+        default="auto",
+        help="dual ascent, batched; or the Planet LP by HiGHS, which is exact and slow (auto: for a handful of ReLUs)",
+    )
+    command.add_argument(
+        "--intermediate",
+        default="auto",
+        choices=("auto", "tight", "fixed", "paper", "optimised"),
+        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
+        "the authors' code (paper)",
+    )
+    command.add_argument(
+        "--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only"
+    )
+    command.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
+    command.add_argument(
+        "--batch",
+        type=count_or_auto,
+        metavar="N",
+        help="domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is",
+    )
+    command.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU when there is one"
+    )
+    command.add_argument("--memory", type=float, metavar="GB", help="most for open domains; half of what is free")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
+    command.add_argument(
+        "--threads", type=int, metavar="N", help="threads for bounds; as many as there are idle CPUs by default"
+    )
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
+    command.add_argument(
+        "--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form"
+    )
+    command.add_argument("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
+    command.add_argument("--quiet", action="store_true", help="print the verdict only")
+
+
+class _Branching(argparse.Action):
+    """A branching rule; `help` lists them, whatever else is missing on the command line."""
+
+    def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: Any, _: Any = None) -> None:
+        if value == "help":
+            from bough.branching import RULES
+
+            for name, words in RULES.items():
+                print(f"{name:12s} {words}")
+            parser.exit(0)
+        setattr(space, self.dest, value)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    chosen = _search_options(options)
+    from bough.api import load_network, load_problem
+
+    return _answer(options, load_problem(load_network(options.network), options.property), chosen)
+
+
+def _robustness(options: argparse.Namespace) -> int:
+    chosen = _search_options(options)
+    from dataclasses import replace
+
+    from bough.api import load_network, load_problem
+    from bough.problem.images import fitted, read_image
+    from bough.problem.property import centre, image_property
+
+    loaded = load_network(options.network)
+    pixels = fitted(read_image(options.image), loaded.network.input_shape)
+    clip = None if options.no_clip else (0.0, 1.0)
+    asked = image_property(
+        pixels,
+        options.label,
+        options.eps,
+        loaded.network.outputs,
+        target=options.target,
+        mean=options.mean,
+        std=options.std,
+        clip=clip,
+        norm=options.norm,
+    )
+    problem = load_problem(loaded, asked)
+    seen = int(loaded.reference.run(centre(asked)).argmax())
+    if seen != options.label and not options.quiet:
+        say(f"note: the network gives the image itself class {seen}, not {options.label}")
+    name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")
+    return _answer(options, replace(problem, property_name=name), chosen)
+
+
+def _search_options(options: argparse.Namespace) -> "Options":
+    """Check what can be checked before any file is read."""
+    from bough.api import Options
+    from bough.report.record import check_writable
+
+    for path in (options.json, options.counterexample, options.vnncomp):
+        if path is not None:
+            check_writable(path)
+    if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
+        raise BadInput(f"--threads is {options.threads}; give 1 to {MOST_THREADS}")
+    import torch
+
+    from bough.budget import idle_cpus
+
+    torch.set_num_threads(options.threads or idle_cpus())
+    return Options(
+        timeout=options.timeout,
+        bounds=options.bounds,
+        branching=options.branching,
+        intermediate=options.intermediate,
+        attack=not options.no_attack,
+        gap=options.minimise,
+        batch=options.batch,
+        seed=options.seed,
+        device=options.device,
+        memory=options.memory,
+        most_bounds=options.max_bounds,
+    )
+
+
+def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
+    """Search, write what was asked for, print the verdict."""
+    from bough.api import solve
+    from bough.report.console import ProgressLine
+
+    network = problem.network
+    if not options.quiet:
+        say(
+            f"{problem.network_name}: {network.inputs} inputs, {network.neurons} ReLUs, {network.outputs} outputs; "
+            f"{len(problem.clauses)} unsafe clause(s) over {len(problem.property.boxes)} box(es); "
+            f"{chosen.why(network)}"
+        )
+    with nullcontext() if options.quiet else ProgressLine(sys.stderr) as progress:
+        result = solve(problem, chosen, () if progress is None else (progress,))
+    if not options.quiet:
+        say(_summary(result, minimised=chosen.gap is not None))
+    _write(options, problem, chosen, result)
+    print_verdict(result.verdict.value)
+    return result.verdict.exit_status
+
+
+def _summary(result: "Result", *, minimised: bool) -> str:
+    figures = [
+        f"{result.branches} branches",
+        f"{result.bounds} bounds",
+        f"depth {result.depth}",
+        f"{result.seconds:.2f} s",
+    ]
+    if minimised:
+        figures.insert(0, f"least margin between {result.lower_bound:.6g} and {result.upper_bound:.6g}")
+    elif result.counterexample is None and math.isfinite(result.lower_bound):
+        above = 0 < result.lower_bound < TINY  # bounds that only look at unsafe points say no more
+        figures.insert(0, "margin above 0" if above else f"margin at least {result.lower_bound:.6g}")
+    return f"{result.reason}; " + ", ".join(figures)
+
+
+def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", result: "Result") -> None:
+    from bough.report import record as records
+    from bough.report.vnncomp import as_text
+
+    try:
+        if options.counterexample is not None:
+            _write_counterexample(options.counterexample, problem, result)
+        if options.vnncomp is not None:
+            records.write_text(options.vnncomp, as_text(result))
+        if options.json is not None:
+            chosen = chosen.resolved(problem.network)
+            run = records.Run(
+                network=problem.network_name,
+                property=problem.property_name,
+                method="bab",
+                **chosen.told(),
+            )
+            records.write_record(options.json, records.record(run, result))
+    except BadInput as error:
+        # The path was fine when the run began; what was found must not be lost with the file.
+        raise type(error)(f"{error} (the run ended {result.verdict.value}: {result.reason})") from error
+
+
+def _write_counterexample(path: Path, problem: "Problem", result: "Result") -> None:
+    """Write what was found; an older counterexample must not be taken for this run's."""
+    from bough.report.record import write_bytes
+    from bough.report.vnncomp import as_text
+    from bough.verdict.counterexample import as_npz
+
+    if result.counterexample is None:
+        if path.is_file():
+            path.unlink()
+    elif path.suffix == ".npz":
+        write_bytes(path, as_npz(result.counterexample, problem.network.input_shape, problem.reference.dtype))
+    else:
+        write_bytes(path, as_text(result).encode())

@@ -1,0 +1,96 @@
+"""What all commands share: exit statuses, words on standard error, numbers as people write them, images at hand."""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from bough.errors import BadInput, OutputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from bough.budget import Deadline
+    from bough.zoo.datasets import Images
+
+BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
+MOST_THREADS = 1024
+
+
+def say(line: str) -> None:
+    """A line on standard error."""
+    if sys.stderr is None:  # it may be closed
+        return
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:  # or lead nowhere, which must not change the answer
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or the exit would fail on it once more
+
+
+def print_verdict(word: str) -> None:
+    """The answer, on standard output."""
+    try:
+        print(word, flush=True)
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or the exit would fail on it once more
+        raise OutputError(f"cannot write the verdict ({word}) to standard output: {error.strerror or error}") from error
+
+
+def numbered(text: str) -> range:
+    """Two whole numbers."""
+    first, colon, last = text.partition(":")
+    try:
+        return range(int(first), int(last if colon else ""))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no range; give two whole numbers, such as 0:100") from error
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    return tuple(number(part) for part in text.split(","))
+
+
+def count_or_auto(text: str) -> int | None:
+    """A whole number, or None for `auto`."""
+    try:
+        return None if text == "auto" else int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is neither a whole number nor auto") from error
+
+
+def number(text: str) -> float:
+    """A decimal, or a fraction of two."""
+    top, slash, bottom = text.partition("/")
+    try:
+        return float(top) / float(bottom) if slash else float(top)
+    except (ValueError, ZeroDivisionError) as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number") from error
+
+
+def device_named(name: str) -> "torch.device":
+    """The device of that name; `auto` takes a GPU when there is one."""
+    import torch
+
+    found = torch.cuda.is_available()
+    if name == "cuda" and not found:
+        raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
+    return torch.device("cuda" if found and name != "cpu" else "cpu")
+
+
+def images_of(options: argparse.Namespace, dataset: str, split: str) -> "Images":
+    """A split of a data set, downloaded where it is not at hand, with a bar."""
+    from bough.report.console import DownloadBar
+    from bough.zoo.datasets import load
+
+    with DownloadBar(sys.stderr) as bar:
+        return load(dataset, split, options.data, progress=bar.update)
+
+
+def limit_of(options: argparse.Namespace) -> "Deadline":
+    """What `--limit-seconds` says, from now on."""
+    from bough.budget import Deadline
+
+    limit = options.limit_seconds
+    if limit is not None and not limit >= 0:
+        raise BadInput(f"--limit-seconds is {limit}; give seconds, 0 or more")
+    return Deadline.after(limit)

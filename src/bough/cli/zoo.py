@@ -1,0 +1,253 @@
+"""`bough train-network` and `bough properties`: networks and problems of one's own."""
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bough.cli.shared import (
+    MOST_THREADS,
+    UNFINISHED,
+    device_named,
+    images_of,
+    limit_of,
+    number,
+    numbered,
+    numbers,
+    say,
+)
+from bough.errors import BadInput
+
+if TYPE_CHECKING:
+    from bough.budget import Deadline
+    from bough.zoo.trial import Recipe
+
+DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
+EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
+
+
+def add(commands: Any) -> None:
+    """Both commands."""
+    _add_train_network(
+        commands.add_parser(
+            "train-network", help="train a robust network of the paper's (Wong & Kolter)", allow_abbrev=False
+        )
+    )
+    _add_properties(
+        commands.add_parser("properties", help="make properties of tuned difficulty from images", allow_abbrev=False)
+    )
+
+
+def _add_train_network(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--dataset", required=True, metavar="NAME", help="mnist or cifar10")
+    command.add_argument("--arch", required=True, metavar="NAME", help="base, wide or deep")
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", required=True, help="the network, its card, and checkpoints to go on from"
+    )
+    command.add_argument(
+        "--data", type=Path, metavar="DIR", help="where the images are; else BOUGH_DATA, or downloaded"
+    )
+    command.add_argument("--eps", type=number, metavar="E", help="radius trained for, in the units the network sees")
+    command.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
+    command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
+    command.add_argument("--batch", type=int, metavar="N", help="images per step")
+    command.add_argument("--seed", type=int, metavar="N", help="of first weights and of the order of images")
+    command.add_argument("--images", type=int, metavar="N", help="train on the first N only")
+    command.add_argument(
+        "--evaluate", type=int, default=1000, metavar="N", help="test images per epoch; all after the last"
+    )
+    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no epoch after S seconds")
+    command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
+    command.set_defaults(run=_train_network)
+
+
+def _add_properties(command: argparse.ArgumentParser) -> None:
+    command.add_argument("network", metavar="NETWORK", type=Path, nargs="?", help=".onnx or .onnx.gz")
+    command.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for all that is written")
+    command.add_argument("--dataset", metavar="NAME", help="mnist or cifar10")
+    command.add_argument("--split", choices=("train", "test"), default="test", help="which images; test by default")
+    command.add_argument("--images", type=numbered, metavar="A:B", help="only images with numbers from A up to B")
+    command.add_argument("--data", type=Path, metavar="FOLDER", help="where the data set's files are")
+    command.add_argument("--count", type=int, metavar="N", help="properties of any difficulty; 50 by default")
+    for name, flag in DIFFICULTIES.items():
+        command.add_argument(flag, dest=f"{name}count_or_auto", type=int, metavar="N", help=f"properties: {name}")
+    command.add_argument("--method", default="dual-fsb", metavar="NAME", help="reference method, as for `bough bench`")
+    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the method runs")
+    command.add_argument("--unit", choices=tuple(EDGES), default="seconds", help="of cost; bounds can be repeated")
+    command.add_argument(
+        "--edges",
+        type=numbers,
+        metavar="[LEAST,]E,M,H",
+        help=f"cost up to which a property is easy, medium, hard; less than LEAST is too easy ({EDGES})",
+    )
+    command.add_argument("--eps-range", type=numbers, metavar="LO,HI", help="radii to choose from")
+    command.add_argument(
+        "--normalised",
+        action=argparse.BooleanOptionalAction,
+        help="eps in the network's units, not in pixels of 0 to 1",
+    )
+    command.add_argument("--clip", action=argparse.BooleanOptionalAction, help="valid pixels only")
+    command.add_argument("--probes", type=int, default=5, metavar="N", help="most radii tried per image; 5 by default")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the images' order and their targets")
+    command.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; the table is the same")
+    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no image after S seconds in all")
+    command.add_argument("--resume", action="store_true", help="go on with DIR")
+    command.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds in instances.csv; 300")
+    command.add_argument("--from", dest="table", type=Path, metavar="CSV", help="write the files of a table there is")
+    command.add_argument("--networks", type=Path, metavar="FOLDER", help="with --from: where the networks are")
+    command.add_argument("--only", default="", metavar="TEXT", help="with --from: rows with TEXT in their files' names")
+    command.add_argument("--every", type=int, default=1, metavar="N", help="with --from: every N-th of these rows")
+    command.set_defaults(run=_properties)
+
+
+def _train_network(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from bough.budget import Deadline
+    from bough.zoo.architectures import architecture
+    from bough.zoo.training import CARD, CHECKPOINT, RECIPES, Examples, finish, train
+
+    built = architecture(options.dataset, options.arch)
+    given = {name: getattr(options, name) for name in ("eps", "epochs", "rate", "batch", "seed")}
+    recipe = RECIPES[options.dataset]
+    if options.eps is not None:  # the schedule keeps its shape
+        given["first_eps"] = recipe.first_eps * options.eps / recipe.eps
+    recipe = replace(recipe, **{name: value for name, value in given.items() if value is not None})
+    options.out.mkdir(parents=True, exist_ok=True)
+    if (options.out / CHECKPOINT).exists() and not options.resume:
+        raise BadInput(f"{options.out} holds a training already; go on with it by --resume, or give another --out")
+    device = device_named(options.device)
+    images, test = images_of(options, options.dataset, "train"), images_of(options, options.dataset, "test")
+    examples = Examples.of(images, device, options.images), Examples.of(test, device)
+    say(
+        f"{built.title}: {len(examples[0].labels)} images, eps {recipe.eps:g}, {recipe.epochs} epochs on {device}; "
+        f"errors are those of {min(options.evaluate, len(test))} test images at eps {recipe.eps:g}"
+    )
+    limit = Deadline.after(options.limit_seconds)
+    model = train(built, recipe, examples, options.out, _say_epoch, evaluated=options.evaluate, limit=limit)
+    if model is None:
+        say("the time is up; go on by --resume")
+        return UNFINISHED
+    path, errors = finish(model, built, recipe, examples[1], options.out)
+    say(
+        f"{path}: errors on {errors.images} test images at eps {recipe.eps:g}: clean {errors.clean:.2%}, PGD-20 "
+        f"{errors.attacked:.2%}, not certified {errors.uncertified:.2%}; {options.out / CARD} says how it was made"
+    )
+    print(path)
+    return 0
+
+
+def _say_epoch(line: dict[str, Any]) -> None:
+    say(
+        f"epoch {line['epoch']}/{line['of']}  eps {line['eps']:.4f}  loss {line['loss']:.4f}  "
+        f"clean {line['clean']:.2%}  PGD-20 {line['attacked']:.2%}  not certified {line['uncertified']:.2%}  "
+        f"{line['seconds']:.1f} s"
+    )
+
+
+def _properties(options: argparse.Namespace) -> int:
+    """Make properties, or write the files of a table of them; a note says what is missing."""
+    deadline = limit_of(options)
+    if not (math.isfinite(options.timeout) and options.timeout > 0):
+        raise BadInput(f"--timeout is {options.timeout}; give a finite number of seconds above 0")
+    if (options.network is None) == (options.table is None):
+        raise BadInput("give either a NETWORK to make properties for, or a table of properties by --from")
+    return _properties_from(options) if options.network is None else _properties_made(options, deadline)
+
+
+def _properties_from(options: argparse.Namespace) -> int:
+    from functools import lru_cache
+
+    from bough.zoo import export, table
+
+    if options.every < 1:
+        raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
+
+    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
+    listed = [row for row in table.read_table(options.table) if options.only in export.file_name(row)]
+    if not listed:
+        raise BadInput(f"{options.table} lists no row with '{options.only}' in its file's name; check --only")
+    found = export.ready(listed, at_hand)
+    if found.absent:
+        say(f"note: {found.absent} of {len(listed)} rows are left out: their images are not at hand")
+    rows = found.rows[:: options.every]
+    folders = (Path(), options.table.parent) if options.networks is None else (options.networks,)
+    networks = export.check_networks(rows, at_hand, folders)
+    export.open_folder(options.out, resume=options.resume)
+    export.write_problems(options.out, rows, at_hand, networks, options.timeout)
+    say(f"{len(rows)} properties are in {options.out / export.INSTANCES}")
+    return 0 if rows else UNFINISHED
+
+
+def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
+    import torch
+
+    from bough.api import load_network
+    from bough.zoo import datasets, export, log, properties, table, workers
+
+    torch.set_num_threads(1)
+    recipe, wanted = _recipe(options), _wanted(options)
+    if not 1 <= options.jobs <= MOST_THREADS:
+        raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
+    loaded = load_network(options.network)
+    try:
+        table.check_fits(loaded.network, datasets.known(options.dataset))
+    except BadInput as error:
+        raise type(error)(f"{options.network}: {error}") from error
+    images = images_of(options, options.dataset, options.split)
+    within = range(table.size_of(images.dataset, images.split)) if options.images is None else options.images
+    wish = properties.Wish(images, within, wanted)
+    export.open_folder(options.out, resume=options.resume)
+    known = log.Log(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}"))
+    crew = workers.Here(loaded, recipe) if options.jobs == 1 else workers.Processes(options.jobs, recipe)
+    made = properties.make(recipe, wish, loaded, crew, known, say, deadline)
+    networks = {recipe.network: options.network}
+    export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
+    say(
+        f"{len(made.rows)} properties are in {options.out / export.INSTANCES}; {made.wrong} images were classified "
+        f"wrongly, {made.unsuitable} gave nothing that was wanted"
+    )
+    if made.why is not None:
+        say(f"bough: {made.why}; go on by the same command with --resume")
+    return 0 if made.why is None else UNFINISHED
+
+
+def _recipe(options: argparse.Namespace) -> "Recipe":
+    from bough.bench.methods import parse_method
+    from bough.zoo import datasets
+    from bough.zoo.trial import Recipe, usual_radii
+    from bough.zoo.tuning import Bracket, Scale
+
+    if options.dataset is None:
+        raise BadInput(f"which images? give --dataset, one of: {', '.join(datasets.DATASETS)}")
+    method = parse_method(options.method, None if options.device == "auto" else options.device)
+    normalised, low, high = usual_radii(datasets.known(options.dataset), options.normalised)
+    edges = options.edges or numbers(EDGES[options.unit])
+    if len(edges) not in (3, 4):
+        raise BadInput(f"--edges has {len(edges)} numbers; give 3, or 4 with the least cost first")
+    radii = options.eps_range or (low, high)
+    if len(radii) != 2:
+        raise BadInput(f"--eps-range has {len(radii)} numbers; give the least and the largest radius")
+    least, easy, medium, hard = edges if len(edges) == 4 else (0.0, *edges)
+    return Recipe(
+        network=str(options.network),
+        dataset=options.dataset,
+        split=options.split,
+        method=method.name,
+        options=method.options,
+        scale=Scale(options.unit, (least, easy, medium, hard)),
+        bracket=Bracket(*radii),
+        normalised=normalised,
+        clip=not normalised if options.clip is None else options.clip,
+        probes=options.probes,
+        seed=options.seed,
+    )
+
+
+def _wanted(options: argparse.Namespace) -> dict[str, int]:
+    by_name = {name: getattr(options, f"{name}count_or_auto") for name in DIFFICULTIES}
+    given = {name: count for name, count in by_name.items() if count is not None}
+    if given and options.count is not None:
+        raise BadInput("--count is of any difficulty; give either that, or --easy, --medium, --hard, --timeout-count")
+    return given or {"any": 50 if options.count is None else options.count}
