@@ -301,6 +301,12 @@ class _Judging(AbstractBounding):
         self._judge.seen["estimates"] += 2 * neurons.numel()
         return self._inner.estimate(domains, neurons, deadline)
 
+    def splittable(self, domains: DomainBatch) -> Tensor:
+        return self._inner.splittable(domains)
+
+    def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
+        return self._inner.split(domains, choices)
+
     def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
         return self._inner.unsafe_boxes(domains)
 

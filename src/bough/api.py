@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bough.bounds.base import AbstractBounder
+from bough.bounds.boxes import LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
-from bough.branching import RULES
+from bough.branching import INPUT_RULES, RULES
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
 from bough.branching.filtered import Filtered
+from bough.branching.inputs import BaBSB, Combined, Longest, Smear
 from bough.branching.random import RandomChoice
 from bough.budget import Deadline, free_memory
 from bough.errors import BadInput, NetworkError
@@ -39,13 +41,16 @@ from bough.verdict.result import Result
 INTERMEDIATES = ("tight", "fixed", "paper", "optimised")
 IMAGE_AXES = 3  # channels, height, width
 COMPARED = 4  # random points, of each kind, at which a network is held against its runtime
-BOUNDS, DEVICES = ("lp", "dual"), ("cpu", "cuda")
+BOUNDS, DEVICES = ("lp", "dual", "linear"), ("cpu", "cuda")
 AUTO = "auto"
 FEW_RELUS = 16  # up to so many, the LP's exact bounds are as cheap as anything
-BATCH = {"lp": 8, "cpu": 128, "cuda": 8192}  # domains split per step
+FEW_INPUTS = 8  # up to so many, halving inputs decides more than splitting ReLUs
+BATCH = {"lp": 8, "linear": 64, "cpu": 128, "cuda": 8192}  # domains split per step
 CPU_RELUS = 1 << 17  # ReLUs of all domains of a step on the CPU
 # ReLUs of a domain split at once while there are few domains. More than one fills a GPU sooner and was slower all the
 # same: on image 335 of the paper's Base network 100,512 branches in 1.2 s instead of 296 in 0.6 s.
+USUAL_RULE = {"lp": "babsr", "dual": "kfsb", "linear": "babsb"}
+USUAL_RELU_BOUNDS = {"lp": "tight", "dual": "optimised", "linear": "tight"}
 LEVELS = {"cpu": 1, "cuda": 1}
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for open domains
 ROOM_SHARE = 0.25  # of a GPU's free memory, for the domains that are being bounded
@@ -86,17 +91,22 @@ class Options:
         _known("bounds", self.bounds, BOUNDS)
         _known("intermediate bounds", self.intermediate, INTERMEDIATES)
         _known("device", self.device, DEVICES)
+        self._check_together()
+
+    def _check_together(self) -> None:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
-        if self.device == "cuda" and self.bounds == "lp":
-            raise BadInput("the LP runs on the CPU only; use --bounds dual with --device cuda")
+        if self.device == "cuda" and self.bounds in ("lp", "linear"):
+            raise BadInput(f"{self.bounds} bounds run on the CPU only; use --bounds dual with --device cuda")
+        halving = self.branching in INPUT_RULES
+        if halving and (self.bounds not in (AUTO, "linear") or self.device == "cuda"):
+            raise BadInput(f"'{self.branching}' halves inputs, which needs --bounds linear, on the CPU")
+        if self.bounds == "linear" and isinstance(self.branching, str) and not halving and self.branching != AUTO:
+            raise BadInput(f"linear bounds need a rule that halves inputs: {', '.join(INPUT_RULES)}")
 
     def resolved(self, network: Network) -> "Options":
         """The same with everything that is `auto` decided for a network."""
-        bounds = self.bounds
-        if bounds == AUTO:
-            small = network.neurons <= FEW_RELUS and self.device != "cuda"
-            bounds = "lp" if small or self.intermediate == "paper" else "dual"
+        bounds = self._bounds(network)
         device = self.device
         if device == AUTO:
             device = "cuda" if bounds == "dual" and torch.cuda.is_available() else "cpu"
@@ -104,17 +114,27 @@ class Options:
             self,
             bounds=bounds,
             device=device,
-            branching=("babsr" if bounds == "lp" else "kfsb") if self.branching == AUTO else self.branching,
-            intermediate=("tight" if bounds == "lp" else "optimised")
-            if self.intermediate == AUTO
-            else self.intermediate,
+            branching=USUAL_RULE[bounds] if self.branching == AUTO else self.branching,
+            intermediate=USUAL_RELU_BOUNDS[bounds] if self.intermediate == AUTO else self.intermediate,
             batch=self.batch or _batch(network, bounds, device),
         )
+
+    def _bounds(self, network: Network) -> str:
+        if self.bounds != AUTO:
+            return self.bounds
+        if self.branching in INPUT_RULES:
+            return "linear"
+        small = network.neurons <= FEW_RELUS and self.device != "cuda"
+        if small or self.intermediate == "paper":
+            return "lp"
+        few = network.inputs <= FEW_INPUTS and self.device != "cuda" and self.branching == AUTO
+        return "linear" if few and self.intermediate == AUTO else "dual"
 
     def why(self, network: Network) -> str:
         """What `auto` chose, in words."""
         chosen = self.resolved(network)
-        reason = f"{network.neurons} ReLUs" if chosen.bounds == "dual" else f"only {network.neurons} ReLUs"
+        reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
+        reason = reasons.get(chosen.bounds, f"only {network.inputs} inputs, which are halved")
         said = f" (auto: {reason})" if self.bounds == AUTO else ""
         return (
             f"{chosen.bounds} bounds{said} on {chosen.device} over {chosen.intermediate} ReLU bounds, "
@@ -143,6 +163,10 @@ class Options:
             "fsb": Filtered(product=False),
             "kfsb": Filtered(best=8),
             "random": RandomChoice(self.seed),
+            "babsb": BaBSB(),
+            "smear": Smear(),
+            "longest": Longest(),
+            "combined": Combined(),
         }
         return rules[self.branching]
 
@@ -159,6 +183,8 @@ class Options:
             chosen = policies[chosen]
         if self.gap is not None and isinstance(chosen, OptimisedBounds):
             chosen = replace(chosen, unsafe_only=False)  # a minimum is about safe points, too
+        if self.bounds == "linear":
+            return LinearBounds()
         if self.bounds == "lp":
             return PlanetLP(chosen)
         return DualAscent(intermediate=chosen, device=self.device)
@@ -186,8 +212,8 @@ def _known(what: str, name: object, names: Collection[str]) -> None:
 
 def _batch(network: Network, bounds: str, device: str) -> int:
     """Domains split per step, from what two children of each take while they are bounded."""
-    if bounds == "lp":
-        return BATCH["lp"]
+    if bounds in BATCH:
+        return BATCH[bounds]
     if device == "cpu":  # small networks are all overhead, and want more at once
         return min(1024, max(BATCH["cpu"], CPU_RELUS // max(1, network.neurons)))
     # Bounds and coefficients of every ReLU in float64, and some dozen arrays over ambiguous ReLUs and inputs.

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,14 +186,14 @@ def data_folder(tmp_path: Path) -> Path:
     """A folder with a few random images under MNIST's name."""
     rng, folder = np.random.default_rng(0), tmp_path / "data"
     folder.mkdir()
-    parts = {}
+    parts: dict[str, Any] = {}
     for split, count in (("train", 20), ("test", 10)):
         parts |= {
             f"{split}_images": rng.integers(0, 256, (count, 28, 28), dtype=np.uint8),
             f"{split}_labels": rng.integers(0, 10, count),
             f"{split}_index": np.arange(count),
         }
-    np.savez(folder / "mnist_part.npz", **parts)
+    np.savez(folder / "mnist_part.npz", allow_pickle=False, **parts)
     return folder
 
 

@@ -46,12 +46,22 @@ class AbstractBounding(ABC):
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """The same domains with their lower bounds; those above `cutoff` need not be as high as they could be."""
 
+    def splittable(self, domains: DomainBatch) -> Tensor:
+        """Which choices there are, bool [domains, choices]: ReLUs by their flat numbers, and what else a bounder can
+        split beyond them. A domain without any cannot be worked on.
+        """
+        return domains.bounds.ambiguous()
+
+    def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
+        """All children, next to each other, of domains split by choices [domains] or [domains, levels]."""
+        return split(domains, choices)
+
     def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
         """What splitting each ReLU of `neurons` [domains, candidates] would make of the bound: the blocked and the
         passing child's, [domains, candidates, 2]. For choosing only, so it need not be proved.
         """
         many = domains[torch.arange(len(domains), device=neurons.device).repeat_interleave(neurons.shape[1])]
-        bounded = self.bound(split(many, neurons.reshape(-1)), torch.inf, deadline)
+        bounded = self.bound(self.split(many, neurons.reshape(-1)), torch.inf, deadline)
         return bounded.domains.lower.reshape(*neurons.shape, 2)
 
     def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:

@@ -84,10 +84,11 @@ def by_multipliers(multipliers: Tensor) -> PassRelu:
 
 @dataclass(frozen=True, eq=False)
 class Proved:
-    """Bounds of functionals, [domains, rows]."""
+    """Bounds of functionals, [domains, rows], and what is left of them at the input, [domains, rows, inputs]."""
 
     lower: Tensor
     upper: Tensor
+    inputs: Tensor
 
 
 @dataclass(eq=False)
@@ -150,7 +151,7 @@ def bound_functionals(
     sums.magnitude += magnitude
     error = network.rounding * sums.magnitude + where.underflow
     greatest = torch.full_like(error, torch.inf) if below_only else sums.greatest + error
-    return Proved(sums.least - error, greatest)
+    return Proved(sums.least - error, greatest, g)
 
 
 def bound_clause(network: Network, where: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
@@ -167,16 +168,29 @@ def bound_rows(
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
-    """As `bound_clause`, for rows that may differ from domain to domain: [domains, rows, outputs], [domains, rows].
+    """As `bound_clause`, for rows that may differ from domain to domain: [domains, rows, outputs], [domains, rows]."""
+    return proved_rows(network, where, coefficients, offsets, weights, pass_relu, also).lower
+
+
+def proved_rows(
+    network: Network,
+    where: Region,
+    coefficients: Tensor,
+    offsets: Tensor,
+    weights: Tensor,
+    pass_relu: PassRelu,
+    also: Mapping[int, Tensor] | None = None,
+) -> Proved:
+    """As `bound_rows`, with all that is known of the combinations.
 
     Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
     """
     last = len(network.nodes) - 1
-    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu, also, below_only=True).lower
+    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu, also, below_only=True)
     constant = (weights * offsets[..., None, :]).sum(-1)
     size = coefficients.abs() @ where.magnitude[last].reshape(-1) + offsets.abs()
-    error = network.rounding * offsets.shape[-1] * ((weights.abs() * size[..., None, :]).sum(-1) + proved.abs())
-    return proved - constant - error
+    error = network.rounding * offsets.shape[-1] * ((weights.abs() * size[..., None, :]).sum(-1) + proved.lower.abs())
+    return replace(proved, lower=proved.lower - constant - error)
 
 
 def bound_elements(

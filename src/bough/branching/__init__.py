@@ -6,4 +6,11 @@ RULES = {
     "fsb": "per layer the best by both of its scores, then one cheap bound of their children (De Palma et al. 2021)",
     "kfsb": "the eight best over all layers by each score, children weighed by the product of their gains",
     "random": "any ambiguous ReLU, by --seed",
+    "babsb": "halves an input: both halves of each are bounded (Bunel et al. 2018); for few inputs",
+    "smear": "halves the input on which the bound depends most: coefficient times width",
+    "longest": "halves the input that is the largest part of what it was",
+    "combined": "halves an input or splits a ReLU, whichever promises more",
 }
+
+INPUT_RULES = ("babsb", "smear", "longest", "combined")
+"""Rules that halve input boxes, which needs bounds that can."""

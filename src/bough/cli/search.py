@@ -72,9 +72,10 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--bounds",
-        choices=("auto", "lp", "dual"),
+        choices=("auto", "dual", "linear", "lp"),
         default="auto",
-        help="dual ascent, batched; or the Planet LP by HiGHS, which is exact and slow (auto: for a handful of ReLUs)",
+        help="dual ascent, batched; linear bounds over halved inputs (auto: for a handful of inputs); or the Planet LP "
+        "by HiGHS, which is exact and slow (auto: for a handful of ReLUs)",
     )
     command.add_argument(
         "--intermediate",

@@ -13,7 +13,7 @@ from torch import Tensor
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.branching.base import AbstractBrancher, LookAhead
 from bough.budget import Deadline, OutOfMemory, OutOfTime
-from bough.domain.batch import DomainBatch, split
+from bough.domain.batch import DomainBatch
 from bough.falsify.base import AbstractFalsifier
 from bough.network import walk
 from bough.problem.problem import Problem
@@ -141,7 +141,7 @@ def _next_attack(state: SearchState) -> float:
 def init(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
     """Bound the root of every clause (Algorithm 1, lines 2-4)."""
     bounded = bounding.root(run.goal.cutoff(state.upper), run.deadline)
-    state = _absorb(run, replace(state, started=True), bounded)
+    state = _absorb(run, bounding, replace(state, started=True), bounded)
     return replace(state, root_lower=float(bounded.domains.lower.min()))
 
 
@@ -152,12 +152,12 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
         estimates = Counted(bounding, run.deadline)
         look = LookAhead(estimates, _levels(run, domains), bounding.unsafe_boxes)
         decision = run.brancher.decide(state.memory, domains, look)
-        neurons = _splittable(domains, decision.neurons)
-        children = split(domains, neurons)
+        neurons = _possible(bounding.splittable(domains), decision.neurons)
+        children = bounding.split(domains, neurons)
         bounded = bounding.bound(children, run.goal.cutoff(state.upper), run.deadline)
         branches = state.branches + 2 * len(domains) * (2 ** neurons.shape[1] - 1)
         spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + estimates.count)
-        return _absorb(run, spent, bounded)
+        return _absorb(run, bounding, spent, bounded)
     except BaseException:
         state.frontier.push(domains)  # an unfinished step leaves its domains open
         raise
@@ -198,7 +198,7 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
     )
 
 
-def _absorb(run: Search, state: SearchState, bounded: Bounded) -> SearchState:
+def _absorb(run: Search, bounding: AbstractBounding, state: SearchState, bounded: Bounded) -> SearchState:
     """Prune, keep open, and try the points that the bounder offers."""
     domains = bounded.domains
     boxes = run.boxes[domains.clause[bounded.owners()].cpu()]
@@ -212,7 +212,7 @@ def _absorb(run: Search, state: SearchState, bounded: Bounded) -> SearchState:
     lower = torch.where(domains.lower.isnan(), -torch.inf, domains.lower)
     domains = replace(domains, lower=lower)
     closed = (lower > cutoff) | (lower == torch.inf)
-    splittable = domains.bounds.ambiguous().any(dim=1)
+    splittable = bounding.splittable(domains).any(dim=1)
     state.frontier.push(domains[~closed & splittable])
     stuck = lower[~closed & ~splittable]
     dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)  # a sign's cutoff stays where it is
@@ -246,17 +246,17 @@ def _levels(run: Search, domains: DomainBatch) -> int:
     return max(1, min(room, run.levels, int(domains.bounds.ambiguous().sum(dim=1).min())))
 
 
-def _splittable(domains: DomainBatch, neurons: Tensor) -> Tensor:
-    """The chosen ReLUs [domains, levels], replaced by the first ambiguous one wherever a rule chose one that cannot be
-    split (again).
+def _possible(splittable: Tensor, choices: Tensor) -> Tensor:
+    """The choices [domains, levels], replaced by the first possible one wherever a rule chose one that cannot be split
+    (again).
     """
-    ambiguous, chosen = domains.bounds.ambiguous(), []
-    for wanted in neurons.reshape(len(domains), -1).unbind(dim=1):
-        valid = (wanted >= 0) & (wanted < ambiguous.shape[1])
+    chosen = []
+    for wanted in choices.reshape(len(splittable), -1).unbind(dim=1):
+        valid = (wanted >= 0) & (wanted < splittable.shape[1])
         safe = torch.where(valid, wanted, 0)
-        good = valid & ambiguous.gather(1, safe[:, None])[:, 0]
-        chosen.append(torch.where(good, safe, ambiguous.int().argmax(dim=1)))
-        ambiguous = ambiguous.scatter(1, chosen[-1][:, None], value=False)
+        good = valid & splittable.gather(1, safe[:, None])[:, 0]
+        chosen.append(torch.where(good, safe, splittable.int().argmax(dim=1)))
+        splittable = splittable.scatter(1, chosen[-1][:, None], value=False)
     return torch.stack(chosen, dim=1)
 
 

@@ -1,0 +1,269 @@
+"""Linear bounds for parts of the input box: boxes enter, halved again and again, and every layer is bounded anew.
+
+For problems with a handful of inputs, where halving an input decides more ReLUs than any split of one ReLU does. There
+is no ascent and no solver: intervals, then CROWN for every ReLU that is still ambiguous in its own box, layer after
+layer, then the rows of the clause. A domain's choices are its ReLUs, then its inputs: choice `neurons + k` halves
+input k.
+
+Everything is float64, and proved: the walk is that of `linear.bound_functionals` for CROWN's slopes, with an error
+bound that is known before. All slopes are between 0 and 1, so the coefficients met on the way back are at most those of
+the network of absolute weights, and what every node's rounding adds is at most `rounding` times that network's value at
+the start (`_Place.size`): no pass over memory is spent on it, where the general walk spends most of its time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.inputs import proved_range
+from bough.bounds.intermediate import TightBounds
+from bough.bounds.interval import enclose
+from bough.bounds.relaxation import chord
+from bough.budget import Deadline
+from bough.domain import batch
+from bough.domain.batch import Bounds, DomainBatch
+from bough.network import walk
+from bough.network.graph import Network
+from bough.problem.problem import Problem
+from bough.problem.property import Ball, Box
+
+ELEMENTS = 1 << 18  # of the functionals held at once: 2 MiB, which stays in a cache
+
+
+class Cut(NamedTuple):
+    """What a domain of this bounder carries: its box, and the coefficients of its bound on the inputs, [domains, n]."""
+
+    lower: Tensor
+    upper: Tensor
+    slope: Tensor
+
+    @property
+    def width(self) -> Tensor:
+        """Of every input."""
+        return self.upper - self.lower
+
+
+class Relaxed(NamedTuple):
+    """How functionals pass a layer of ReLUs, [domains, 1, n]: slopes by the coefficient's sign, and what is lost."""
+
+    positive: Tensor
+    negative: Tensor
+    loss: Tensor  # [domains, n, 1]
+
+    @staticmethod
+    def of(bounds: Bounds, part: slice) -> "Relaxed":
+        """CROWN's lines: the chord from above; from below slope 0 or 1, whichever cuts off less."""
+        lower, upper = bounds.lower[:, part], bounds.upper[:, part]
+        slope = chord(lower, upper)
+        below = torch.where((lower < 0) & (upper > 0), (upper > -lower).to(slope.dtype), slope)
+        return Relaxed(below[:, None], slope[:, None], (slope * lower.clamp(max=0))[..., None].neg())
+
+    def variants(self) -> Iterator["Relaxed"]:
+        """The same with other lines from below: as it is, parallel to the chord, flat, and the identity."""
+        decided = (self.negative <= 0) | (self.negative >= 1)
+        for below in (self.positive, self.negative, torch.zeros_like(self.negative), torch.ones_like(self.negative)):
+            yield self._replace(positive=torch.where(decided, self.negative, below))
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """One box of the property: ReLU bounds over all of it, and per node the size of its sums by absolute weights."""
+
+    lower: Tensor
+    upper: Tensor
+    bounds: Bounds
+    size: list[Tensor]
+    underflow: float
+    ball: Ball | None
+
+    @staticmethod
+    def of(network: Network, box: Box, deadline: Deadline) -> "_Place":
+        root = TightBounds().at_root(network, box, deadline)
+        far = torch.maximum(root.lower.abs(), root.upper.abs()).reshape(1, *network.input_shape)
+        size = [value.reshape(-1) for value in walk.forward(network.magnitude, far)]
+        return _Place(root.lower, root.upper, root.bounds, size, root.underflow, root.ball)
+
+
+@final
+@dataclass(frozen=True)
+class LinearBounds(AbstractBounder):
+    """CROWN bounds of every layer, over boxes that may be halved."""
+
+    def prepare(self, problem: Problem) -> "LinearBounding":
+        """Start on a problem."""
+        return LinearBounding(problem)
+
+
+@final
+class LinearBounding(AbstractBounding):
+    """Linear bounds at work on one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._network = problem, problem.network
+        self._places: list[_Place] = []
+        most = max(len(clause.offsets) for clause in problem.clauses)
+        rows = [_padded(len(clause.offsets), most) for clause in problem.clauses]
+        self._rows = torch.stack([c.coefficients[k] for c, k in zip(problem.clauses, rows, strict=True)])
+        self._offsets = torch.stack([c.offsets[k] for c, k in zip(problem.clauses, rows, strict=True)])
+        self._boxes = torch.tensor([clause.box for clause in problem.clauses])
+        # Each row by itself, and all of them together: a box is done when some combination is positive all over it.
+        together = torch.full((1, most), 1 / most, dtype=torch.float64)
+        self._weights = torch.cat([torch.eye(most, dtype=torch.float64), together])[: most + (most > 1)]
+
+    def root(self, cutoff: float, deadline: Deadline) -> Bounded:
+        """The whole box of every clause."""
+        self._places = [_Place.of(self._network, box, deadline) for box in self._problem.property.boxes]
+        clauses = []
+        for number, clause in enumerate(self._problem.clauses):
+            place = self._places[clause.box]
+            carried = Cut(place.lower, place.upper, torch.zeros_like(place.lower))
+            functional = clause.coefficients.new_zeros(self._network.outputs)
+            clauses.append(DomainBatch.root(number, place.bounds, functional, tuple(carried)))
+        return self.bound(DomainBatch.concatenate(clauses), cutoff, deadline)
+
+    def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
+        """Every layer again, in pieces that fit the caches."""
+        del cutoff
+        parts = [(rows, self._bound(domains[rows], deadline)) for rows in self._pieces(domains)]
+        order = torch.cat([rows for rows, _ in parts]).argsort()
+        joined = Bounded.concatenate([bounded for _, bounded in parts])
+        return Bounded(joined.domains[order], joined.points[order])
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
+        """Bounds of the children by themselves: CROWN's need not be above the parent's, and where they are hidden by
+        it, choices that help look like those that do not.
+        """
+        return super().estimate(replace(domains, lower=torch.full_like(domains.lower, -torch.inf)), neurons, deadline)
+
+    def splittable(self, domains: DomainBatch) -> Tensor:
+        """Ambiguous ReLUs, and while the bound may still move, inputs that have a number between their ends.
+
+        Where the box decides all ReLUs the network is one linear function, and halving would tell nothing new. A ReLU
+        that was split is decided too, but the bound does not know yet where in the box.
+        """
+        ambiguous, cut = domains.bounds.ambiguous(), Cut(*domains.start)
+        middle = cut.lower / 2 + cut.upper / 2
+        open_still = ambiguous.any(dim=1, keepdim=True) | (domains.signs != 0).any(dim=1, keepdim=True)
+        return torch.cat([ambiguous, (middle > cut.lower) & (middle < cut.upper) & open_still], dim=1)
+
+    def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
+        """Both halves of an input, or both signs of a ReLU."""
+        neurons, chosen = self._network.neurons, choices.reshape(-1)
+        halved = chosen >= neurons
+        children = batch.split(domains, torch.where(halved, 0, chosen))
+        twice = torch.arange(len(domains), device=chosen.device).repeat_interleave(2)
+        parents, halved = domains[twice], halved[twice, None]
+        cut = Cut(*parents.start)
+        one = torch.zeros_like(cut.lower, dtype=torch.bool)
+        one = one.scatter(1, (chosen[twice, None] - neurons).clamp(min=0), value=True) & halved
+        second = (torch.arange(len(twice), device=chosen.device) % 2 == 1)[:, None]
+        middle = cut.lower / 2 + cut.upper / 2
+        bounds = Bounds(
+            torch.where(halved, parents.bounds.lower, children.bounds.lower),
+            torch.where(halved, parents.bounds.upper, children.bounds.upper),
+        )
+        carried = Cut(
+            torch.where(one & second, middle, cut.lower), torch.where(one & ~second, middle, cut.upper), cut.slope
+        )
+        signs = torch.where(halved, parents.signs, children.signs)
+        return replace(children, signs=signs, bounds=bounds, start=tuple(carried))
+
+    def _pieces(self, domains: DomainBatch) -> Iterator[Tensor]:
+        """Domains of one box each, few enough at a time; like beside like, so that one does not pay for another."""
+        widest = max(self._network.nodes[i].size for i in self._network.relus) if self._network.relus else 1
+        count = domains.bounds.ambiguous().sum(dim=1)
+        for box in self._boxes[domains.clause].unique():
+            mine = (self._boxes[domains.clause] == box).nonzero()[:, 0]
+            mine = mine[count[mine].argsort(stable=True)]
+            yield from mine.split(max(1, ELEMENTS // widest**2))
+
+    def _bound(self, domains: DomainBatch, deadline: Deadline) -> Bounded:
+        network, cut = self._network, Cut(*domains.start)
+        place = self._places[int(self._boxes[domains.clause[0]])]
+        bounds = enclose(network, cut.lower, cut.upper, domains.bounds).relu_inputs(network).intersect(domains.bounds)
+        relaxed: dict[int, Relaxed] = {}
+        for i in network.relus:
+            deadline.check()
+            bounds = _renewed(network, place, cut, bounds, relaxed, i)
+            relaxed[i] = Relaxed.of(bounds, network.slices[i])
+        rows, offsets = self._rows[domains.clause], self._offsets[domains.clause]
+        combined = self._weights @ rows
+        # Rows are few, and which line is best from below differs from box to box.
+        kinds = [
+            dict(zip(relaxed, way, strict=True)) for way in zip(*(r.variants() for r in relaxed.values()), strict=True)
+        ]
+        tried = [_least(network, place, cut, way, len(network.nodes) - 1, combined) for way in kinds or [relaxed]]
+        least, best = torch.stack([bound for bound, _ in tried]).max(dim=0)
+        inputs = torch.stack([g for _, g in tried]).gather(0, best[None, ..., None].expand(1, *tried[0][1].shape))[0]
+        constant, sizes = (
+            self._weights @ offsets[..., None],
+            self._weights @ (rows.abs() @ place.size[-1] + offsets.abs())[..., None],
+        )
+        # Combining rows rounds as well, by at most as much as a node whose sums are as long as there are rows.
+        lower = least - constant[..., 0] - network.rounding * (2 + offsets.shape[1]) * sizes[..., 0]
+        lower, best = lower.max(dim=1)
+        each = torch.arange(len(domains))
+        slope = inputs[each, best]
+        found = replace(
+            domains,
+            bounds=bounds,
+            lower=torch.where(bounds.empty(), torch.inf, torch.fmax(lower, domains.lower)),
+            functional=combined[each, best],
+            start=tuple(cut._replace(slope=slope)),
+        )
+        return Bounded(found, torch.where(slope > 0, cut.lower, cut.upper))
+
+
+def _least(
+    network: Network, place: _Place, cut: Cut, relaxed: dict[int, Relaxed], start: int, f: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Proved lower bounds [domains, rows] of functionals `f` [domains, rows, n] of a node, and their input parts."""
+    domains, rows = f.shape[:2]
+    total = f.new_zeros(domains, rows)
+
+    def visit(i: int, here: Tensor) -> None:
+        constant = walk.bias_term(network.nodes[i].op, here)
+        if constant is not None:
+            total.add_(constant.reshape(domains, rows))
+
+    def relu(i: int, here: Tensor) -> Tensor:
+        nu, way = here.reshape(domains, rows, -1), relaxed[i]
+        down = nu.clamp(max=0)
+        total.add_((down @ way.loss)[..., 0])
+        # Never in place: a sum hands one array to both of its inputs.
+        return torch.addcmul(nu.clamp(min=0) * way.positive, down, way.negative).reshape(here.shape)
+
+    seed = f.reshape(domains * rows, *network.nodes[start].shape)
+    g = walk.backward(network, start, seed, relu, visit).reshape(domains, rows, -1)
+    least, _, _ = proved_range(g, cut.lower, cut.upper, place.ball, network.rounding)
+    # Each node rounds its products, its relaxation's, and its bias's; so does the input.
+    error = network.rounding * 4 * (len(network.nodes) + 1) * (f.abs() @ place.size[start])
+    return total + least - error - place.underflow, g
+
+
+def _padded(rows: int, most: int) -> Tensor:
+    """Numbers of rows, the last one again and again for clauses that have fewer than others."""
+    return torch.arange(most).clamp(max=rows - 1)
+
+
+def _renewed(
+    network: Network, place: _Place, cut: Cut, bounds: Bounds, relaxed: dict[int, Relaxed], relu: int
+) -> Bounds:
+    """The bounds with those of one layer's ambiguous ReLUs renewed, each domain's own."""
+    part, source = network.slices[relu], network.nodes[relu].inputs[0]
+    ambiguous = bounds.ambiguous()[:, part]
+    most = int(ambiguous.sum(dim=1).max())
+    if not most:
+        return bounds
+    chosen = ambiguous.int().topk(most, dim=1).indices  # a domain that has fewer adds some that it knows already
+    rows = cut.lower.new_zeros(*chosen.shape, network.nodes[source].size).scatter(2, chosen[..., None], 1.0)
+    low, minus_high = _least(network, place, cut, relaxed, source, torch.cat([rows, -rows], dim=1))[0].chunk(2, dim=1)
+    at, (lower, upper) = chosen + part.start, (bounds.lower, bounds.upper)
+    return Bounds(
+        lower.scatter(1, at, torch.fmax(lower.gather(1, at), low)),
+        upper.scatter(1, at, torch.fmin(upper.gather(1, at), -minus_high)),
+    )

@@ -1,0 +1,134 @@
+"""Splitting inputs: rules for bounders whose domains carry boxes (`bounds/boxes.py`). Choice `neurons + k` halves input
+k.
+"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from bough.bounds.boxes import Cut
+from bough.branching.babsr import BaBSR, Memory, scores
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.domain.batch import DomainBatch
+from bough.problem.problem import Problem
+
+TINY = 1e-9  # of a bound: what differs by less is equal
+NARROW = 1 / 32  # of the part of the widest input
+OTHER = 0.1  # what the better child's bound counts beside the worse one's
+
+
+def _inputs(domains: DomainBatch) -> int:
+    """Where the choices of inputs begin."""
+    return domains.signs.shape[1]
+
+
+@final
+@dataclass(frozen=True)
+class Longest(AbstractBrancher):
+    """The input whose interval is the largest part of what it was at the root."""
+
+    def prepare(self, problem: Problem) -> Tensor:
+        """The widths of each clause's box."""
+        boxes = [problem.property.boxes[clause.box] for clause in problem.clauses]
+        return torch.stack([box.upper - box.lower for box in boxes])
+
+    def decide(self, memory: Tensor, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """The first of equals."""
+        del look
+        return Decision(_inputs(domains) + shares(memory, domains).argmax(dim=1), memory)
+
+
+def shares(widths: Tensor, domains: DomainBatch) -> Tensor:
+    """What part of its width at the root each input still has, [domains, inputs]; 0 where it was a point."""
+    whole = widths.to(domains.lower.device)[domains.clause]
+    return torch.where(whole > 0, Cut(*domains.start).width / whole.clamp(min=torch.finfo(whole.dtype).tiny), 0.0)
+
+
+@final
+@dataclass(frozen=True)
+class Smear(AbstractBrancher):
+    """The input on which the bound depends most: the size of its coefficient times the width of its interval.
+
+    With every relaxation kept, that is twice what halving the input gains for the better half, and the other half gains
+    nothing: the estimate of Bunel et al. without bounding any layer again.
+    """
+
+    def prepare(self, problem: Problem) -> None:
+        """Nothing."""
+
+    def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """The largest product."""
+        del look
+        cut = Cut(*domains.start)
+        return Decision(_inputs(domains) + (cut.slope.abs() * cut.width).argmax(dim=1), memory)
+
+
+@final
+@dataclass(frozen=True)
+class BaBSB(AbstractBrancher):
+    """Both halves of every input bounded (Bunel et al. 2018): the input whose worse half is best.
+
+    Of equals, the input that is the largest part of what it was; or one that does nothing would be halved for ever.
+    """
+
+    def prepare(self, problem: Problem) -> Tensor:
+        """The widths of each clause's box."""
+        return Longest().prepare(problem)
+
+    def decide(self, memory: Tensor, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """The larger of the worse halves; of equals the one with the better other half."""
+        share = shares(memory, domains)
+        choices = _inputs(domains) + torch.arange(share.shape[1], device=share.device).expand(len(domains), -1)
+        return Decision(best_worst(choices, not_narrow(look.estimate(domains, choices), share), share), memory)
+
+
+@final
+@dataclass(frozen=True)
+class Combined(AbstractBrancher):
+    """An input or a ReLU, whichever promises more: both children of some candidates of each kind are bounded."""
+
+    relus: int = 4  # the best by BaBSR's score
+    inputs: int = 8  # the best by `Smear`
+
+    def prepare(self, problem: Problem) -> tuple[Memory, Tensor]:
+        """What BaBSR needs, and the widths of each clause's box."""
+        return BaBSR().prepare(problem), Longest().prepare(problem)
+
+    def decide(self, memory: tuple[Memory, Tensor], domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """The choice whose worse child gains most; where none gains, an input."""
+        (of_relus, widths), cut = memory, Cut(*domains.start)
+        found = scores(of_relus.network, of_relus.bias, domains, worse_side=True).score
+        ranked = torch.where(domains.bounds.ambiguous(), found, -torch.inf)
+        relus = ranked.topk(min(self.relus, ranked.shape[1]), dim=1).indices
+        smear = cut.slope.abs() * cut.width
+        inputs = smear.topk(min(self.inputs, smear.shape[1]), dim=1).indices
+        choices = torch.cat([_inputs(domains) + inputs, relus], dim=1)
+        children = look.estimate(domains, choices)
+        share, count = shares(widths, domains).gather(1, inputs), inputs.shape[1]
+        ambiguous = ranked.gather(1, relus) > -torch.inf
+        of_inputs = not_narrow(children[:, :count], share)
+        of_relus_only = torch.where(ambiguous[..., None], children[:, count:], -torch.inf)
+        tie = torch.cat([share, torch.full(relus.shape, -1.0, dtype=share.dtype, device=share.device)], dim=1)
+        return Decision(best_worst(choices, torch.cat([of_inputs, of_relus_only], dim=1), tie), memory)
+
+
+def not_narrow(children: Tensor, share: Tensor) -> Tensor:
+    """The bounds [domains, inputs, 2] without those of inputs that were halved far more often than others.
+
+    CROWN's bounds may fall when a box is halved, so an input that no longer does anything can look best, for ever.
+    """
+    return torch.where((share < NARROW * share.amax(dim=1, keepdim=True))[..., None], -torch.inf, children)
+
+
+def best_worst(choices: Tensor, children: Tensor, tie: Tensor) -> Tensor:
+    """The choice [domains] with the best worse child, from bounds [domains, choices, 2].
+
+    A closed child has all there is to gain; the other child counts a little; of equals `tie` decides.
+    """
+    worth = children.clamp(max=0.0)
+    value = (worth.min(dim=2).values + OTHER * worth.max(dim=2).values).nan_to_num(-torch.inf, neginf=-torch.inf)
+    best = value.max(dim=1, keepdim=True).values
+    equal = value >= best - TINY * (1 + best.abs())
+    return choices.gather(1, torch.where(equal, tie, -torch.inf).argmax(dim=1, keepdim=True))[:, 0]

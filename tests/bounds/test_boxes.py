@@ -1,0 +1,257 @@
+"""Linear bounds over halved boxes: below every sample, as tight as the general walk, verdicts as by enumeration."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.support import (
+    KINDS,
+    box_around,
+    clause,
+    generator,
+    hard_case,
+    piece_margins,
+    pieces,
+    problem,
+    random_clause,
+    sequential,
+    tensor,
+    with_ball,
+)
+
+from bough.api import Options
+from bough.bounds.boxes import Cut, LinearBounding, LinearBounds
+from bough.bounds.intermediate import TightBounds
+from bough.bounds.linear import bound_rows, by_slopes
+from bough.bounds.relaxation import AdaptiveSlopes
+from bough.branching import INPUT_RULES
+from bough.branching.base import LookAhead
+from bough.branching.inputs import BaBSB, Combined, Longest, Smear
+from bough.budget import Deadline, OutOfTime
+from bough.domain.batch import DomainBatch
+from bough.errors import BadInput
+from bough.falsify.base import NoAttack
+from bough.network import walk
+from bough.problem.property import Box
+from bough.search.loop import Goal, Search, search
+from bough.verdict.result import Verdict
+
+NEVER = Deadline.never()
+AWAY = {"dense": 1e-3, "pooled": 5e-2}  # from 0; with kinks everywhere, halving to the last bit takes minutes
+RULES = (Longest(), Smear(), BaBSB(), Combined())
+
+
+def mixed_problem(kind, seed, p=None):
+    g = generator(seed)
+    network = KINDS[kind](g)
+    boxes = [box_around(g, network.inputs) for _ in range(2)]
+    if p is not None:
+        boxes = [with_ball(g, box, p) for box in boxes]
+    clauses = [random_clause(g, network.outputs, rows, box) for rows, box in ((1, 0), (3, 1), (2, 0))]
+    return problem(network, boxes, clauses)
+
+
+def grown(asked, seed=0, times=4) -> tuple[LinearBounding, DomainBatch]:
+    """Domains of several depths, halved and split at random."""
+    bounding, g = LinearBounds().prepare(asked), generator(seed)
+    domains = bounding.root(0.0, NEVER).domains
+    every = [domains]
+    for _ in range(times):
+        open_still = bounding.splittable(domains)
+        domains, open_still = domains[open_still.any(dim=1)], open_still[open_still.any(dim=1)]
+        if not len(domains):
+            break
+        chosen = torch.multinomial(open_still.double(), 1, generator=g)
+        domains = bounding.bound(bounding.split(domains, chosen), 0.0, NEVER).domains
+        every.append(domains)
+    return bounding, DomainBatch.concatenate([replace(d, last_split=d.last_split[:, :1]) for d in every])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("p", [None, 1, 2])
+def test_bounds_hold_at_every_sample_of_the_domain(kind, p):
+    asked = mixed_problem(kind, 3, p)
+    _, domains = grown(asked)
+    cut, tested = Cut(*domains.start), 0
+    for d in range(len(domains)):
+        c = asked.clauses[int(domains.clause[d])]
+        ball = asked.property.boxes[c.box].ball
+        x = cut.lower[d] + torch.rand(300, len(cut.lower[d]), dtype=torch.float64) * cut.width[d]
+        if ball is not None:
+            x = ball.centre + 0.999 * (ball.project(x) - ball.centre)  # the rim is a matter of rounding
+            x = x[((x >= cut.lower[d]) & (x <= cut.upper[d])).all(dim=1)]
+        if not len(x):
+            continue
+        values = walk.forward(asked.network, x.reshape(-1, *asked.network.input_shape))
+        z = torch.cat([values[asked.network.nodes[i].inputs[0]].flatten(1) for i in asked.network.relus], dim=1)
+        signs = domains.signs[d].double()
+        here = ((z * signs) >= 0).all(dim=1)
+        tested += int(here.sum())
+        if bool(here.any()):
+            assert float(domains.lower[d]) <= float(c.margins(values[-1].flatten(1)[here]).min()) + 1e-12
+            assert bool((z[here] >= domains.bounds.lower[d] - 1e-12).all())
+            assert bool((z[here] <= domains.bounds.upper[d] + 1e-12).all())
+    assert tested > (1000 if p is None else 100)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_row_is_bounded_as_by_the_general_walk(kind):
+    """With the same ReLU bounds and slopes the fast walk says the same, but for the error bound, which is larger."""
+    asked = mixed_problem(kind, 5)
+    bounding, domains = grown(asked, times=2)
+    domains = domains[(domains.signs == 0).all(dim=1) & ~domains.bounds.empty()]
+    for number, c in enumerate(asked.clauses):
+        mine = domains[domains.clause == number]
+        if not len(mine):
+            continue
+        cut = Cut(*mine.start)
+        where = TightBounds().at_root(asked.network, asked.property.boxes[c.box], NEVER)
+        where = replace(where, lower=cut.lower, upper=cut.upper, bounds=mine.bounds)
+        weights = bounding._weights if len(c.offsets) == 3 else torch.eye(len(c.offsets), dtype=torch.float64)
+        shape = (len(mine), *c.coefficients.shape)
+        rows, offsets = c.coefficients.expand(shape), c.offsets.expand(len(mine), -1)
+        walked = bound_rows(
+            asked.network, where, rows, offsets, weights.expand(len(mine), -1, -1), by_slopes(AdaptiveSlopes())
+        )
+        assert bool((mine.lower >= walked.max(dim=1).values - 1e-9).all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_is_bounded_as_its_domains_alone(kind):
+    asked = mixed_problem(kind, 7)
+    bounding, domains = grown(asked)
+    fresh = replace(domains, lower=torch.full_like(domains.lower, -torch.inf))
+    together = bounding.bound(fresh, 0.0, NEVER)
+    for d in range(len(domains)):
+        alone = bounding.bound(fresh[torch.tensor([d])], 0.0, NEVER)
+        torch.testing.assert_close(alone.domains.lower, together.domains.lower[d : d + 1], rtol=1e-9, atol=1e-9)
+        assert torch.equal(Cut(*alone.domains.start).lower[0], Cut(*together.domains.start).lower[d])
+        assert alone.points.shape == (1, asked.network.inputs)
+
+
+def test_weights_of_widely_different_scale_prove_nothing_wrong():
+    """Huge numbers that cancel: the margin is far below their rounding."""
+    big = 2.0**60
+    network = sequential(([[1.0], [1.0]], [big, big]), ([[1.0, -1.0]], [0.0]))
+    asked = problem(network, [Box(tensor([-1.0]), tensor([1.0]))], [clause([[1.0]], [-0.5])])
+    lower = LinearBounds().prepare(asked).root(0.0, NEVER).domains.lower
+    assert float(lower[0]) <= 0.5
+    unsafe = problem(network, [Box(tensor([-1.0]), tensor([1.0]))], [clause([[1.0]], [0.0])])
+    assert not float(LinearBounds().prepare(unsafe).root(0.0, NEVER).domains.lower[0]) > 0
+
+
+def test_children_cover_their_parent():
+    asked = mixed_problem("dense", 2)
+    bounding = LinearBounds().prepare(asked)
+    root = bounding.root(0.0, NEVER).domains
+    neurons, inputs = asked.network.neurons, asked.network.inputs
+    for k in range(inputs):
+        cut = Cut(*bounding.split(root, torch.full((len(root),), neurons + k)).start)
+        whole = Cut(*root.start)
+        assert torch.equal(cut.lower[::2], whole.lower)
+        assert torch.equal(cut.upper[1::2], whole.upper)
+        assert torch.equal(cut.upper[::2, k], cut.lower[1::2, k])
+        others = torch.arange(inputs) != k
+        assert torch.equal(cut.upper[::2, others], whole.upper[:, others])
+    relu = root.bounds.ambiguous().int().argmax(dim=1)
+    mixed = torch.where(torch.arange(len(root)) % 2 == 0, relu, neurons)
+    children = bounding.split(root, mixed)
+    assert children.signs.abs().sum(dim=1).tolist() == [1, 1, 0, 0, 1, 1]
+    assert torch.equal(children.bounds.lower[2:4], root.bounds.lower[[1, 1]])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("safe", [True, False])
+def test_verdicts_are_those_of_enumeration(kind, rule, safe):
+    case = hard_case(kind, 4, safe=safe, away=AWAY.get(kind, 1e-2))
+    found = search(Search(case.problem, LinearBounds(), rule, NoAttack(), Deadline.after(60), batch=4))
+    assert found.verdict == (Verdict.VERIFIED if safe else Verdict.FALSIFIED), found.reason
+
+
+@pytest.mark.parametrize("kind", ["dense", "residual"])
+def test_the_minimum_is_that_of_enumeration(kind):
+    g = generator(9)
+    network = KINDS[kind](g)
+    box, c = box_around(g, network.inputs), random_clause(g, network.outputs, 1)
+    exact = float(piece_margins(pieces(network, box), box, c).min())
+    asked = problem(network, [box], [c])
+    found = search(Search(asked, LinearBounds(), BaBSB(), NoAttack(), Deadline.after(60), Goal(1e-3), batch=16))
+    assert found.lower_bound - 1e-9 <= exact <= found.lower_bound + 1e-3 + 1e-9
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: type(r).__name__)
+def test_rules_choose_what_can_be_split_whatever_the_order(rule):
+    asked = mixed_problem("dense", 11)
+    bounding, domains = grown(asked, times=3)
+    domains = domains[bounding.splittable(domains).any(dim=1)]
+    look = LookAhead(lambda d, n: bounding.estimate(d, n, NEVER))
+    memory = rule.prepare(asked)
+    chosen = rule.decide(memory, domains, look).neurons
+    possible = bounding.splittable(domains)
+    some_input = possible[:, asked.network.neurons :].any(dim=1)
+    assert bool(possible.gather(1, chosen[:, None])[some_input].all())
+    order = torch.randperm(len(domains), generator=generator(1))
+    assert torch.equal(rule.decide(memory, domains[order], look).neurons, chosen[order])
+    alone = [rule.decide(memory, domains[torch.tensor([d])], look).neurons for d in range(len(domains))]
+    assert torch.equal(torch.cat(alone), chosen)
+
+
+def test_babsb_takes_the_input_whose_worse_half_is_best():
+    """Against a loop over inputs and halves, each bounded by hand."""
+    asked = mixed_problem("dense", 13)
+    bounding = LinearBounds().prepare(asked)
+    root = bounding.root(0.0, NEVER).domains
+    chosen = (
+        BaBSB().decide(BaBSB().prepare(asked), root, LookAhead(lambda d, n: bounding.estimate(d, n, NEVER))).neurons
+    )
+    for d in range(len(root)):
+        one = replace(root[torch.tensor([d])], lower=tensor([-torch.inf]))
+        values = []
+        for k in range(asked.network.inputs):
+            halves = bounding.bound(bounding.split(one, torch.tensor([asked.network.neurons + k])), 0.0, NEVER)
+            below = halves.domains.lower.clamp(max=0)
+            values.append(float(below.min() + 0.1 * below.max()))
+        assert int(chosen[d]) - asked.network.neurons == max(range(len(values)), key=values.__getitem__)
+
+
+def test_smear_and_longest_are_their_formulas():
+    asked = mixed_problem("dense", 17)
+    _, domains = grown(asked, times=2)
+    cut, neurons = Cut(*domains.start), asked.network.neurons
+    smear = Smear().decide(None, domains).neurons - neurons
+    longest = Longest().decide(Longest().prepare(asked), domains).neurons - neurons
+    for d in range(len(domains)):
+        box = asked.property.boxes[asked.clauses[int(domains.clause[d])].box]
+        products = [abs(float(g)) * float(w) for g, w in zip(cut.slope[d], cut.width[d], strict=True)]
+        assert products[int(smear[d])] == max(products)
+        parts = [float(w / v) for w, v in zip(cut.width[d], box.upper - box.lower, strict=True)]
+        assert parts[int(longest[d])] == pytest.approx(max(parts))
+
+
+def test_a_deadline_is_heard():
+    asked = mixed_problem("dense", 1)
+    bounding = LinearBounds().prepare(asked)
+    root = bounding.root(0.0, NEVER).domains
+    with pytest.raises(OutOfTime):
+        bounding.bound(root, 0.0, Deadline.after(0))
+
+
+def test_auto_halves_inputs_where_there_are_few():
+    g = generator(0)
+    few = sequential(*[(torch.randn(20, n, generator=g).tolist(), [0.0] * 20) for n in (5, 20)], ([[1.0] * 20], [0.0]))
+    chosen = Options().resolved(few)
+    assert (chosen.bounds, chosen.branching, chosen.device) == ("linear", "babsb", "cpu")
+    assert "only 5 inputs, which are halved" in Options().why(few)
+    assert Options(branching="kfsb").resolved(few).bounds == "dual"
+    assert Options(branching="longest").resolved(few).bounds == "linear"
+    for rule, bounds in [("babsb", "dual"), ("smear", "lp"), ("kfsb", "linear")]:
+        with pytest.raises(BadInput, match="halve"):
+            Options(branching=rule, bounds=bounds)
+    assert set(INPUT_RULES) == {"babsb", "smear", "longest", "combined"}
+
+
+def test_the_domains_of_this_file_differ():
+    """That the helper draws several depths, and so several sizes of box."""
+    _, domains = grown(mixed_problem("dense", 3))
+    assert len(domains.depth.unique()) >= 3
