@@ -219,7 +219,7 @@ def test_smear_and_longest_are_their_formulas():
     asked = mixed_problem("dense", 17)
     _, domains = grown(asked, times=2)
     cut, neurons = Cut(*domains.start), asked.network.neurons
-    smear = Smear().decide(None, domains).neurons - neurons
+    smear = Smear().decide(Smear().prepare(asked), domains).neurons - neurons
     longest = Longest().decide(Longest().prepare(asked), domains).neurons - neurons
     for d in range(len(domains)):
         box = asked.property.boxes[asked.clauses[int(domains.clause[d])].box]

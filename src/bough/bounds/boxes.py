@@ -142,12 +142,14 @@ class LinearBounding(AbstractBounding):
     def splittable(self, domains: DomainBatch) -> Tensor:
         """Ambiguous ReLUs, and while the bound may still move, inputs that have a number between their ends.
 
-        Where the box decides all ReLUs the network is one linear function, and halving would tell nothing new. A ReLU
-        that was split is decided too, but the bound does not know yet where in the box.
+        Where the box decides all ReLUs the network is one linear function, and halving would tell nothing new about
+        one row; of several, another may be the positive one in each half. A ReLU that was split is decided too, but
+        the bound does not know yet where in the box.
         """
         ambiguous, cut = domains.bounds.ambiguous(), Cut(*domains.start)
         middle = cut.lower / 2 + cut.upper / 2
         open_still = ambiguous.any(dim=1, keepdim=True) | (domains.signs != 0).any(dim=1, keepdim=True)
+        open_still = open_still | (self._rows.shape[1] > 1)
         return torch.cat([ambiguous, (middle > cut.lower) & (middle < cut.upper) & open_still], dim=1)
 
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:

@@ -3,7 +3,7 @@ k.
 """
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -55,14 +55,16 @@ class Smear(AbstractBrancher):
     nothing: the estimate of Bunel et al. without bounding any layer again.
     """
 
-    def prepare(self, problem: Problem) -> None:
-        """Nothing."""
+    def prepare(self, problem: Problem) -> Tensor:
+        """The widths of each clause's box."""
+        return Longest().prepare(problem)
 
-    def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(self, memory: Tensor, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
         """The largest product."""
         del look
         cut = Cut(*domains.start)
-        return Decision(_inputs(domains) + (cut.slope.abs() * cut.width).argmax(dim=1), memory)
+        product = torch.where(narrow(shares(memory, domains)), -1.0, cut.slope.abs() * cut.width)
+        return Decision(_inputs(domains) + product.argmax(dim=1), memory)
 
 
 @final
@@ -81,7 +83,7 @@ class BaBSB(AbstractBrancher):
         """The larger of the worse halves; of equals the one with the better other half."""
         share = shares(memory, domains)
         choices = _inputs(domains) + torch.arange(share.shape[1], device=share.device).expand(len(domains), -1)
-        return Decision(best_worst(choices, not_narrow(look.estimate(domains, choices), share), share), memory)
+        return Decision(best_worst(choices, look.estimate(domains, choices), share, narrow(share)), memory)
 
 
 @final
@@ -106,29 +108,28 @@ class Combined(AbstractBrancher):
         inputs = smear.topk(min(self.inputs, smear.shape[1]), dim=1).indices
         choices = torch.cat([_inputs(domains) + inputs, relus], dim=1)
         children = look.estimate(domains, choices)
-        share, count = shares(widths, domains).gather(1, inputs), inputs.shape[1]
-        ambiguous = ranked.gather(1, relus) > -torch.inf
-        of_inputs = not_narrow(children[:, :count], share)
-        of_relus_only = torch.where(ambiguous[..., None], children[:, count:], -torch.inf)
+        share = shares(widths, domains).gather(1, inputs)
+        without = torch.cat([narrow(share), ranked.gather(1, relus) == -torch.inf], dim=1)
         tie = torch.cat([share, torch.full(relus.shape, -1.0, dtype=share.dtype, device=share.device)], dim=1)
-        return Decision(best_worst(choices, torch.cat([of_inputs, of_relus_only], dim=1), tie), memory)
+        return Decision(best_worst(choices, children, tie, without), memory)
 
 
-def not_narrow(children: Tensor, share: Tensor) -> Tensor:
-    """The bounds [domains, inputs, 2] without those of inputs that were halved far more often than others.
+def narrow(share: Tensor) -> Tensor:
+    """Which inputs were halved far more often than others, and are left alone.
 
     CROWN's bounds may fall when a box is halved, so an input that no longer does anything can look best, for ever.
     """
-    return torch.where((share < NARROW * share.amax(dim=1, keepdim=True))[..., None], -torch.inf, children)
+    return share < NARROW * share.amax(dim=1, keepdim=True)
 
 
-def best_worst(choices: Tensor, children: Tensor, tie: Tensor) -> Tensor:
-    """The choice [domains] with the best worse child, from bounds [domains, choices, 2].
+def best_worst(choices: Tensor, children: Tensor, tie: Tensor, without: Tensor) -> Tensor:
+    """The choice [domains] with the best worse child, from bounds [domains, choices, 2], `without` some choices.
 
     A closed child has all there is to gain; the other child counts a little; of equals `tie` decides.
     """
     worth = children.clamp(max=0.0)
     value = (worth.min(dim=2).values + OTHER * worth.max(dim=2).values).nan_to_num(-torch.inf, neginf=-torch.inf)
+    value = torch.where(without, -torch.inf, value)
     best = value.max(dim=1, keepdim=True).values
     equal = value >= best - TINY * (1 + best.abs())
     return choices.gather(1, torch.where(equal, tie, -torch.inf).argmax(dim=1, keepdim=True))[:, 0]
