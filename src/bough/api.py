@@ -20,9 +20,14 @@ from bough.bounds.optimised import OptimisedBounds
 from bough.branching import INPUT_RULES, RULES
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
+from bough.branching.earliest import Earliest
 from bough.branching.filtered import Filtered
+from bough.branching.gradient import SteepestGradient
 from bough.branching.inputs import BaBSB, Combined, Longest, Smear
 from bough.branching.random import RandomChoice
+from bough.branching.strong import Strong
+from bough.branching.subset import Subset
+from bough.branching.widest import Widest
 from bough.budget import Deadline, free_memory
 from bough.errors import BadInput, NetworkError
 from bough.falsify.base import AbstractFalsifier, NoAttack
@@ -162,6 +167,13 @@ class Options:
             "babsr-min": BaBSR(worse_side=True),
             "fsb": Filtered(product=False),
             "kfsb": Filtered(best=8),
+            "strong": Strong(),
+            "strong-min": Strong("min"),
+            "strong-max": Strong("max"),
+            "strong-subset": Strong(subset=Subset(seed=self.seed)),
+            "gradient": SteepestGradient(),
+            "earliest": Earliest(),
+            "widest": Widest(),
             "random": RandomChoice(self.seed),
             "babsb": BaBSB(),
             "smear": Smear(),

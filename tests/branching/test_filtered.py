@@ -21,7 +21,8 @@ from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.problem.problem import Problem
-from bough.search.loop import Counted, Search, search
+from bough.search.ahead import Counted
+from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
 NEVER = Deadline.never()
@@ -128,7 +129,7 @@ def test_the_choice_by_a_bounders_own_estimates(name, rule):
     for kind, seed in (("dense", 5), ("residual", 4)):
         asked = hard_case(kind, seed, safe=True).problem
         bounding, domains = some(kind, seed, BOUNDERS[name])
-        look = Noted(Counted(bounding, NEVER))
+        look = Noted(Counted(bounding, NEVER).estimate)
         chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
 
         def children(

@@ -30,8 +30,11 @@ from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
 from bough.branching.babsr import BaBSR
 from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.earliest import Earliest
 from bough.branching.filtered import Filtered
+from bough.branching.gradient import SteepestGradient
 from bough.branching.random import RandomChoice
+from bough.branching.widest import Widest
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
 from bough.falsify.base import NoAttack
@@ -349,6 +352,9 @@ RULES: tuple[AbstractBrancher, ...] = (
     BaBSR(worse_side=True),
     Filtered(),
     Filtered(best=3),
+    SteepestGradient(),
+    Earliest(),
+    Widest(),
     RandomChoice(0),
 )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bough.domain.batch import DomainBatch
@@ -41,11 +42,15 @@ class LookAhead:
     minus infinity where a ReLU cannot be split; each counts as a bound. `levels` is how many ReLUs of every domain the
     search wants to split at once; a rule that names fewer is asked for no more. `unsafe_boxes(domains)` says in which
     input boxes, lower and upper [domains, inputs], unsafe points can be as far as the bounds tell; None: not known.
+    `bound` is asked and answers as `estimate`, and its bounds are those that the children would have in the search, but
+    for children above `cutoff`, which are closed; ReLUs that cannot be split cost nothing.
     """
 
     estimate: Callable[[DomainBatch, Tensor], Tensor] = _blind
     levels: int = 1
     unsafe_boxes: Callable[[DomainBatch], tuple[Tensor, Tensor] | None] = _anywhere
+    bound: Callable[[DomainBatch, Tensor], Tensor] = _blind
+    cutoff: float = 0.0
 
 
 BLIND = LookAhead()
@@ -61,3 +66,12 @@ class AbstractBrancher(ABC):
     @abstractmethod
     def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
         """Choose an ambiguous ReLU in every domain, or several; each domain has at least `look.levels`."""
+
+
+def highest(value: Tensor, allowed: Tensor, levels: int) -> Tensor:
+    """The columns of highest value, best first, [domains, levels], of those allowed; of equals the first."""
+    most = torch.finfo(value.dtype).max
+    value = value.nan_to_num(-most, most, -most).masked_fill(~allowed, -torch.inf)
+    if levels == 1:
+        return value.argmax(dim=1, keepdim=True)
+    return value.argsort(dim=1, descending=True, stable=True)[:, :levels]

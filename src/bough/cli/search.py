@@ -118,7 +118,7 @@ class _Branching(argparse.Action):
             from bough.branching import RULES
 
             for name, words in RULES.items():
-                print(f"{name:12s} {words}")
+                print(f"{name:14s} {words}")
             parser.exit(0)
         setattr(space, self.dest, value)
 

@@ -17,6 +17,7 @@ from bough.domain.batch import DomainBatch
 from bough.falsify.base import AbstractFalsifier
 from bough.network import walk
 from bough.problem.problem import Problem
+from bough.search.ahead import Counted
 from bough.search.frontier import Frontier
 from bough.search.observe import AbstractObserver
 from bough.verdict.counterexample import Counterexample, replay
@@ -149,14 +150,15 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     """Split the worst domains and bound their children (Algorithm 1, lines 6-18)."""
     domains = state.frontier.pick(run.batch)
     try:
-        estimates = Counted(bounding, run.deadline)
-        look = LookAhead(estimates, _levels(run, domains), bounding.unsafe_boxes)
+        cutoff = run.goal.cutoff(state.upper)
+        ahead = Counted(bounding, run.deadline, cutoff, run.batch)
+        look = LookAhead(ahead.estimate, _levels(run, domains), bounding.unsafe_boxes, ahead.bound, cutoff)
         decision = run.brancher.decide(state.memory, domains, look)
         neurons = _possible(bounding.splittable(domains), decision.neurons)
         children = bounding.split(domains, neurons)
-        bounded = bounding.bound(children, run.goal.cutoff(state.upper), run.deadline)
+        bounded = bounding.bound(children, cutoff, run.deadline)
         branches = state.branches + 2 * len(domains) * (2 ** neurons.shape[1] - 1)
-        spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + estimates.count)
+        spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + ahead.count)
         return _absorb(run, bounding, spent, bounded)
     except BaseException:
         state.frontier.push(domains)  # an unfinished step leaves its domains open
@@ -222,20 +224,6 @@ def _absorb(run: Search, bounding: AbstractBounding, state: SearchState, bounded
         stuck=min(state.stuck, _least(stuck)),
         stuck_domains=state.stuck_domains + len(stuck),
     )
-
-
-@dataclass
-class Counted:
-    """The bounder's estimates, counted: every one is a bound that the search paid for."""
-
-    bounding: AbstractBounding
-    deadline: Deadline
-    count: int = 0
-
-    def __call__(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
-        """Cheap bounds of both children of every candidate."""
-        self.count += 2 * neurons.numel()
-        return self.bounding.estimate(domains, neurons, self.deadline)
 
 
 def _levels(run: Search, domains: DomainBatch) -> int:

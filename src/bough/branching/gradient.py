@@ -1,0 +1,72 @@
+"""Neurify's priority (Wang et al. 2018): the ReLU on whose output the functional can depend most steeply goes first.
+
+Gradients are enclosed, not sampled: an ambiguous ReLU passes any share of a gradient from none to all of it, so from
+the output back to every ReLU there is an interval of gradients that points of the domain can have.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead, highest
+from bough.domain.batch import DomainBatch
+from bough.network.graph import Network
+from bough.network.ops import Relu
+from bough.network.walk import TRANSPOSE
+from bough.problem.problem import Problem
+
+
+@final
+@dataclass(frozen=True)
+class SteepestGradient(AbstractBrancher):
+    """The greatest absolute gradient over all layers; of equals the ReLU with the lowest number.
+
+    Neurify's code then sorts by layers, the first one first; its paper, and the comparison in Lu and Kumar's appendix,
+    speak of the gradient alone, and so it is here.
+    """
+
+    def prepare(self, problem: Problem) -> Network:
+        """The network."""
+        return problem.network
+
+    def decide(self, memory: Network, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """Compare the ends of the intervals."""
+        device = domains.lower.device
+        dtype = torch.float64 if device.type == "cpu" else torch.float32  # float64 is slow on a GPU
+        steepest = steepest_gradients(memory.on(device, dtype), domains, dtype)
+        return Decision(highest(steepest, domains.bounds.ambiguous(), look.levels), memory)
+
+
+def steepest_gradients(network: Network, domains: DomainBatch, dtype: torch.dtype) -> Tensor:
+    """max(|g|) over the interval of gradients of the functional by each ReLU's output, [domains, neurons].
+
+    Intervals are kept as middle and radius: through W^T they go as W^T middle and |W|^T radius.
+    """
+    blocked, passing = domains.bounds.upper <= 0, domains.bounds.lower >= 0
+    found, last = torch.zeros(domains.signs.shape, dtype=dtype, device=domains.signs.device), len(network.nodes) - 1
+    seed = domains.functional.to(dtype).reshape(-1, *network.nodes[last].shape)
+    pending = {last: (seed, torch.zeros_like(seed))}
+    for i in range(last, 0, -1):
+        if i not in pending:
+            continue
+        (middle, radius), node = pending.pop(i), network.nodes[i]
+        if isinstance(node.op, Relu):
+            part = network.slices[i]
+            found[:, part] = (middle.abs() + radius).reshape(len(domains), -1)
+            # Blocked: 0. Passing: all of it. Ambiguous: anything between.
+            low, high = middle - radius, middle + radius
+            open_, none = (~passing[:, part]).reshape(low.shape), blocked[:, part].reshape(low.shape)
+            low = torch.where(open_, low.clamp(max=0), low).masked_fill(none, 0.0)
+            high = torch.where(open_, high.clamp(min=0), high).masked_fill(none, 0.0)
+            middles: tuple[Tensor, ...] = ((high + low) / 2,)
+            radii: tuple[Tensor, ...] = ((high - low) / 2,)
+        else:
+            back, shapes = TRANSPOSE[type(node.op)], [network.nodes[j].shape for j in node.inputs]
+            middles = back(node.op, shapes, middle)
+            radii = back(network.radius.nodes[i].op, shapes, radius)
+        for j, more, wider in zip(node.inputs, middles, radii, strict=True):
+            there = pending.get(j)
+            pending[j] = (more, wider) if there is None else (there[0] + more, there[1] + wider)
+    return found
