@@ -1,6 +1,6 @@
 """The paper's CIFAR networks on test images: how often they are right, beside what is published, as a table.
 
-    BOUGH_DATA=... python experiments/04_networks.py
+BOUGH_DATA=... python experiments/04_networks.py
 """
 
 import os

@@ -720,3 +720,55 @@ def test_a_wrong_label_is_noted(bough: Shell) -> None:
     said = bough("robustness", demo.NETWORK, path, "--label", other, "--eps", 0.001)
     assert said.verdict == "falsified"
     assert f"gives the image itself class {problem.label}, not {other}" in said.err
+
+
+# Baselines
+
+
+@pytest.mark.parametrize("method", ["mip-planet", "mip-tight", "relu-bab"])
+def test_a_baseline_answers_like_any_method_and_says_whose_word_it_is(bough, method):
+    record = bough.folder / "record.json"
+    for unsafe, verdict, status in (("(<= Y_0 0.01)", "falsified", 1), ("(<= Y_1 -2.5)", "verified", 0)):
+        outcome = bough("verify", *bough.problem(unsafe), "--method", method, "--no-attack", "--json", record)
+        assert (outcome.status, outcome.verdict) == (status, verdict), outcome.err
+        entry = strict_json(record)
+        assert entry["method"] == method
+        assert entry["branches"] >= 0
+        assert ("nodes" in entry["engine"]) == (method != "relu-bab")
+        if method != "relu-bab":
+            assert " nodes, " in outcome.err
+            assert (entry["bounder"], entry["batch"]) == ("highs", None)
+
+
+def test_a_solver_s_word_is_not_a_proof(bough):
+    record = bough.folder / "record.json"
+    asked = bough.problem("(and (<= Y_0 0.9) (>= Y_1 0.95))")  # safe, but not by linear bounds
+    outcome = bough("verify", *asked, "--method", "mip-planet", "--json", record)
+    assert outcome.verdict == "verified"
+    assert re.search(r"by HiGHS [0-9.]+, to its tolerances, not proved by bough", outcome.err)
+    entry = strict_json(record)
+    assert entry["proved"] is False
+    assert entry["lower_bound"] < 0 < entry["engine"]["solver_bound"]
+    assert entry["branches"] == entry["engine"]["nodes"]
+    assert bough("verify", *asked, "--json", record).verdict == "verified"
+    assert strict_json(record)["proved"] is True
+
+
+def test_a_missing_solver_is_one_sentence(bough, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    for solver, title, package in (("gurobi", "Gurobi", "gurobipy"), ("scip", "SCIP", "pyscipopt")):
+        outcome = bough("verify", *bough.problem(SAFE), "--method", "mip-planet", "--solver", solver)
+        assert (outcome.status, outcome.out) == (2, "")
+        assert outcome.err == f"bough: {title} is not installed; install {package}, or use --solver highs\n"
+
+
+def test_balls_and_minima_are_not_for_mixed_integer_programs(bough):
+    paths = bough.problem(SAFE)
+    outcome = bough("verify", *paths, "--method", "mip-planet", "--minimise", "0.1")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "method mip-planet takes no option 'gap'; leave it out, or give no --method" in outcome.err
+    np.save(bough.folder / "image.npy", np.array([0.5, 0.5], dtype=np.float32))
+    image = ("robustness", paths[0], bough.folder / "image.npy", "--label", 0, "--eps", 0.1, "--norm", 2)
+    outcome = bough(*image, "--method", "mip-tight")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "takes boxes only, not l1 or l2 balls" in outcome.err

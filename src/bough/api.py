@@ -11,6 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bough.baselines import BY_OTHERS, METHODS, MIXED, NAIVE_RULE
+from bough.baselines.base import AbstractBaseline
+from bough.baselines.marabou import Marabou
+from bough.baselines.mip import MixedInteger
+from bough.baselines.progressive import ProgressiveBounds
 from bough.bounds.base import AbstractBounder
 from bough.bounds.boxes import LinearBounds
 from bough.bounds.dual import DualAscent
@@ -41,6 +46,8 @@ from bough.problem.runtime import Reference, compare
 from bough.problem.vnnlib import read_property
 from bough.search.loop import Goal, Memory, Search, search
 from bough.search.observe import AbstractObserver
+from bough.solvers import marabou
+from bough.solvers.mixed import SOLVERS, check_installed
 from bough.verdict.result import Result
 
 INTERMEDIATES = ("tight", "fixed", "paper", "optimised")
@@ -78,6 +85,8 @@ class Options:
     device: str = AUTO
     memory: float | None = None  # GB of host memory for open domains
     most_bounds: int | None = None  # the search ends, as by a timeout, with the step that reaches so many
+    method: str = AUTO  # the search, or the name of a baseline
+    solver: str = AUTO  # of a baseline that is a mixed-integer program
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
@@ -96,9 +105,13 @@ class Options:
         _known("bounds", self.bounds, BOUNDS)
         _known("intermediate bounds", self.intermediate, INTERMEDIATES)
         _known("device", self.device, DEVICES)
+        _known("method", self.method, METHODS)
+        _known("solver", self.solver, SOLVERS)
+        self._check_method()
         self._check_together()
 
     def _check_together(self) -> None:
+        """Bounds, rule and device have to fit."""
         if self.device == "cuda" and not torch.cuda.is_available():
             raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
         if self.device == "cuda" and self.bounds in ("lp", "linear"):
@@ -109,8 +122,36 @@ class Options:
         if self.bounds == "linear" and isinstance(self.branching, str) and not halving and self.branching != AUTO:
             raise BadInput(f"linear bounds need a rule that halves inputs: {', '.join(INPUT_RULES)}")
 
+    def _check_method(self) -> None:
+        """A baseline takes few options; one that it would not heed is refused, and so is a solver that is not there."""
+        if self.solver != AUTO:
+            if self.method not in MIXED:
+                raise BadInput(
+                    f"only {' and '.join(MIXED)} take a solver; give one of them by --method, or no --solver"
+                )
+            check_installed(self.solver)
+        if self.method == "relu-bab" and self.bounds not in (AUTO, "lp"):
+            raise BadInput(f"method relu-bab has LP bounds; leave out --bounds {self.bounds}, or give no --method")
+        if self.method not in BY_OTHERS:
+            return
+        plain = Options()
+        for name in ("bounds", "branching", "intermediate", "gap", "batch", "memory", "most_bounds"):
+            if getattr(self, name) != getattr(plain, name):
+                raise BadInput(f"method {self.method} takes no option '{name}'; leave it out, or give no --method")
+        if self.device == "cuda":
+            raise BadInput(f"method {self.method} runs on the CPU only; leave out --device cuda")
+        if self.method == "marabou":
+            marabou.check_installed()
+
     def resolved(self, network: Network) -> "Options":
         """The same with everything that is `auto` decided for a network."""
+        if self.method in BY_OTHERS:
+            solver = "highs" if self.method in MIXED and self.solver == AUTO else self.solver
+            return replace(self, solver=solver, device="cpu")
+        if self.method == "relu-bab":
+            rule = NAIVE_RULE if self.branching == AUTO else self.branching
+            decided = replace(self, method=AUTO, bounds="lp", branching=rule).resolved(network)
+            return replace(decided, method=self.method)
         bounds = self._bounds(network)
         device = self.device
         if device == AUTO:
@@ -138,9 +179,13 @@ class Options:
     def why(self, network: Network) -> str:
         """What `auto` chose, in words."""
         chosen = self.resolved(network)
+        if self.method in MIXED:
+            return f"{self.method}: {METHODS[self.method]}, by {SOLVERS[chosen.solver]}"
+        if self.method in BY_OTHERS:
+            return f"{self.method}: {METHODS[self.method]}"
         reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
         reason = reasons.get(chosen.bounds, f"only {network.inputs} inputs, which are halved")
-        said = f" (auto: {reason})" if self.bounds == AUTO else ""
+        said = f" (auto: {reason})" if self.bounds == AUTO and self.method == AUTO else ""
         return (
             f"{chosen.bounds} bounds{said} on {chosen.device} over {chosen.intermediate} ReLU bounds, "
             f"{chosen.branching} branching, {chosen.batch} domains a step"
@@ -148,15 +193,25 @@ class Options:
 
     def told(self) -> dict[str, Any]:
         """What a record says of these options, by the names it gives them."""
+        by = self.method if self.method not in MIXED else self.solver
+        known = {"mip-planet": "paper", "mip-tight": "progressive"}.get(self.method, "own")
+        others = self.method in BY_OTHERS
         return {
-            "bounder": self.bounds,
-            "intermediate": str(self.intermediate),
-            "branching": str(self.branching),
+            "bounder": by if others else self.bounds,
+            "intermediate": known if others else str(self.intermediate),
+            "branching": by if others else str(self.branching),
             "batch": self.batch,
             "seed": self.seed,
             "timeout": self.timeout,
             "device": self.device,
         }
+
+    def baseline(self) -> AbstractBaseline:
+        """The solver that is asked instead of searching."""
+        if self.method == "marabou":
+            return Marabou()
+        tight = self.method == "mip-tight"
+        return MixedInteger(ProgressiveBounds() if tight else PaperBounds(), self.solver, self.seed)
 
     def brancher(self) -> AbstractBrancher:
         """The branching rule."""
@@ -274,6 +329,13 @@ def load_problem(loaded: LoadedNetwork, asked: str | Path | Property) -> Problem
 def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserver] = ()) -> Result:
     """Search a problem that is already loaded; the time limit starts now."""
     deadline, chosen = Deadline.after(options.timeout), options.resolved(problem.network)
+    if chosen.method in BY_OTHERS:
+
+        def say(line: str, seconds: float) -> None:
+            for observer in observers:
+                observer.told(line, seconds)
+
+        return chosen.baseline().solve(problem, deadline, say)
     return search(
         Search(
             problem,

@@ -6,7 +6,14 @@ import platform
 
 from bough.report.record import revision, versions
 
-OPTIONAL = {"gurobipy": "Gurobi", "pyscipopt": "SCIP", "vnnlib": "VNN-LIB 2.0", "ray": "Ray", "triton": "Triton"}
+OPTIONAL = {
+    "gurobipy": "Gurobi",
+    "pyscipopt": "SCIP",
+    "maraboupy": "Marabou",
+    "vnnlib": "VNN-LIB 2.0",
+    "ray": "Ray",
+    "triton": "Triton",
+}
 
 
 def describe() -> str:

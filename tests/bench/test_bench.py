@@ -376,3 +376,25 @@ def test_nothing_is_finished_where_there_is_no_file(tmp_path: Path) -> None:
     notes: list[str] = []
     assert finished_runs(tmp_path / "run.jsonl", resume=True, note=notes.append) == {}
     assert not notes
+
+
+# Baselines
+
+
+def test_baselines_are_methods_like_others(bench: Folder) -> None:
+    methods = ("mip-planet", "mip-tight,seed=1", "relu-bab,attack=false")
+    assert bench(*(word for method in methods for word in ("--method", method)))[0] == 0
+    runs = [(Path(e["property"]).stem, e["method"], e["verdict"]) for e in bench.entries]
+    assert runs == [(name, method, verdict) for name, (_, verdict) in LINES.items() for method in methods]
+    for entry in bench.entries:
+        assert entry["error"] is None
+        assert entry["bounder"] == ("lp" if entry["method"].startswith("relu-bab") else "highs")
+        assert ("nodes" in entry["engine"]) == (entry["bounder"] == "highs")
+        assert entry["proved"] in (True, False)
+
+
+def test_a_baseline_takes_the_bench_s_device(bench: Folder) -> None:
+    assert bench("--method", "mip-planet", "--device", "cpu", "--only", "safer")[0] == 0
+    assert [entry["method"] for entry in bench.entries] == ["mip-planet,device=cpu"]
+    with pytest.raises(BadInput, match="method 'mip-planet,batch=2': method mip-planet takes no option 'batch'"):
+        parse_method("mip-planet,batch=2")

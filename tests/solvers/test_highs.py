@@ -1,5 +1,7 @@
 """The door to HiGHS: small programs with known answers, edited in place, cut off, out of time."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,9 @@ from tests.support import Array
 
 from bough.budget import Deadline, OutOfTime
 from bough.errors import SolverFailure
-from bough.solvers.highs import Highs
-from bough.solvers.program import LinearProgram, Status
+from bough.solvers.highs import Highs, HighsMixed
+from bough.solvers.mixed import Ending, Watch
+from bough.solvers.program import LinearProgram, MixedProgram, Status
 
 NEVER = Deadline.never()
 
@@ -111,3 +114,60 @@ def test_a_cutoff_stops_or_solves_and_never_claims_less():
             assert best - 1.0 <= bound + 1e-6
             assert bound <= after + 1e-6
     assert stopped > 0
+
+
+# Mixed-integer programs
+
+
+def knapsack(rows: tuple[float, float] = (-np.inf, 2.5)) -> MixedProgram:
+    """Minimise -3a - 2b - 2c with 2a + 1.2b + 1.2c within the rows, all of them 0 or 1: -4, or -5 without whole
+    numbers.
+    """
+    weights, zero, one = np.array([[2.0, 1.2, 1.2]]), np.zeros(3), np.ones(3)
+    made = program(np.array([-3.0, -2.0, -2.0]), weights, (zero, one), tuple(np.array([r]) for r in rows))  # type: ignore[arg-type]
+    return MixedProgram(made, np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32))
+
+
+def watch(above: float = np.inf, found: Callable[[Array], bool] = lambda _: False) -> Watch:
+    return Watch(above, found, lambda *_: None)
+
+
+def test_a_mixed_program_is_solved_to_whole_numbers():
+    seen: list[Array] = []
+
+    def found(columns: Array) -> bool:
+        seen.append(columns)
+        return False
+
+    solution = HighsMixed().minimise(knapsack(), watch(found=found), NEVER)
+    assert solution.ending is Ending.OPTIMAL
+    assert solution.bound == pytest.approx(-4.0)
+    assert solution.nodes >= 0
+    np.testing.assert_allclose(seen[-1], [0.0, 1.0, 1.0], atol=1e-9)
+    assert HighsMixed().title.startswith("HiGHS 1.")
+
+
+@pytest.mark.parametrize("above", [-10.0, -4.5, -4.001])
+def test_a_bound_above_what_was_asked_for_ends_it_and_claims_no_more(above):
+    solution = HighsMixed().minimise(knapsack(), watch(above), NEVER)
+    assert (solution.ending, solution.bound) == (Ending.ABOVE, above)
+
+
+def test_a_watch_ends_it_by_contentment_or_by_an_error():
+    assert HighsMixed().minimise(knapsack(), watch(found=lambda _: True), NEVER).ending is Ending.FOUND
+
+    def fails(_: Array) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        HighsMixed().minimise(knapsack(), watch(found=fails), NEVER)
+
+
+def test_a_mixed_program_without_points_is_a_failure_unless_there_is_a_cutoff():
+    """With one, 'infeasible' is how HiGHS says that nothing is below it."""
+    with pytest.raises(SolverFailure, match="HiGHS ended with status Infeasible"):
+        HighsMixed().minimise(knapsack((1.3, 1.9)), watch(), NEVER)
+
+
+def test_a_mixed_program_without_time_says_so():
+    assert HighsMixed().minimise(knapsack(), watch(), Deadline.after(0)).ending is Ending.OUT_OF_TIME

@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from bough.api import Options
+from bough.baselines import METHODS
 from bough.errors import BadInput
 
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
@@ -18,6 +19,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "dual-babsr": ("bounds=dual", "branching=babsr"),
     "dual-fsb": ("bounds=dual", "branching=fsb"),
     "dual-kfsb": ("bounds=dual", "branching=kfsb"),
+    **{name: (f"method={name}",) for name in METHODS},
 }
 SETTABLE = {name: hint for name, hint in get_type_hints(Options).items() if name != "timeout"}  # the instance has it
 

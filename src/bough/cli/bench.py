@@ -16,7 +16,8 @@ def add(commands: Any) -> None:
         "--method",
         action="append",
         metavar="NAME",
-        help="auto (the default), lp-babsr, dual-babsr, dual-fsb, dual-kfsb, or key=value,...; may be given again",
+        help="auto (the default), lp-babsr, dual-babsr, dual-fsb, dual-kfsb, mip-planet, mip-tight, relu-bab, marabou, "
+        "or key=value,...; may be given again",
     )
     bench.add_argument("--resume", action="store_true", help="go on with FILE: what is in it without an error is kept")
     bench.add_argument("--timeout", type=float, metavar="S", help="seconds per run, instead of the CSV's")

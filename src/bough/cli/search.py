@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bough.baselines import METHODS
 from bough.cli.shared import MOST_THREADS, count_or_auto, number, print_verdict, say
 from bough.errors import BadInput
 
@@ -62,6 +63,19 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--max-bounds", type=int, metavar="N", help="bounds until the answer is `timeout`; no limit by default"
+    )
+    command.add_argument(
+        "--method",
+        default="auto",
+        choices=("auto", *METHODS),
+        help="auto: bough's own branch and bound; the others are baselines to stand beside it, and `verified` by "
+        "mip-planet, mip-tight and marabou is a solver's word, not a proof",
+    )
+    command.add_argument(
+        "--solver",
+        default="auto",
+        choices=("auto", "highs", "gurobi", "scip"),
+        help="of mip-planet and mip-tight; HiGHS by default",
     )
     command.add_argument(
         "--branching",
@@ -187,6 +201,8 @@ def _search_options(options: argparse.Namespace) -> "Options":
         device=options.device,
         memory=options.memory,
         most_bounds=options.max_bounds,
+        method=options.method,
+        solver=options.solver,
     )
 
 
@@ -218,9 +234,11 @@ def _summary(result: "Result", *, minimised: bool) -> str:
         f"depth {result.depth}",
         f"{result.seconds:.2f} s",
     ]
+    if "nodes" in result.notes:
+        figures[:3] = [f"{result.branches} nodes"]
     if minimised:
         figures.insert(0, f"least margin between {result.lower_bound:.6g} and {result.upper_bound:.6g}")
-    elif result.counterexample is None and math.isfinite(result.lower_bound):
+    elif result.counterexample is None and result.proved and math.isfinite(result.lower_bound):
         above = 0 < result.lower_bound < TINY  # bounds that only look at unsafe points say no more
         figures.insert(0, "margin above 0" if above else f"margin at least {result.lower_bound:.6g}")
     return f"{result.reason}; " + ", ".join(figures)
@@ -240,7 +258,7 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
             run = records.Run(
                 network=problem.network_name,
                 property=problem.property_name,
-                method="bab",
+                method="bab" if chosen.method == "auto" else chosen.method,
                 **chosen.told(),
             )
             records.write_record(options.json, records.record(run, result))

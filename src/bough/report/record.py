@@ -76,7 +76,7 @@ def record(
     entry.update(verdict=None, reason=None, seconds=None, load_seconds=load_seconds)
     entry.update(branches=None, bounds=None, domains_per_second=None)
     entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)
-    entry.update(attack_seconds=None, engine=None)
+    entry.update(attack_seconds=None, engine=None, proved=None)
     if result is not None:
         entry.update(
             verdict=result.verdict.value,
@@ -92,6 +92,7 @@ def record(
             open_domains=result.open_domains,
             attack_seconds=result.attack_seconds,
             engine=dict(result.notes),
+            proved=result.proved,
         )
     entry.update(learnt_decisions=0, backup_decisions=0, versions=versions(), revision=revision(), error=error)
     return entry

@@ -13,3 +13,7 @@ class AbstractObserver(ABC):
     @abstractmethod
     def seen(self, state: "SearchState", seconds: float) -> None:
         """A step has ended, so many seconds after the search began."""
+
+    def told(self, line: str, seconds: float) -> None:
+        """A line about work that has no states to look at, such as somebody else's solver's."""
+        del line, seconds

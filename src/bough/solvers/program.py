@@ -46,3 +46,12 @@ class Solution:
     columns: Array
     row_dual: Array
     basis: object  # hand it back as the start of a similar program
+
+
+@dataclass(frozen=True, eq=False)
+class MixedProgram:
+    """A linear program whose columns `integer` take whole values only; its first columns are the inputs `inputs`."""
+
+    linear: LinearProgram
+    integer: NDArray[np.int32]
+    inputs: NDArray[np.int32]

@@ -41,6 +41,7 @@ class Result:
     seconds: float
     attack_seconds: float = 0.0
     notes: Mapping[str, float] = field(default_factory=dict)  # what the bounder has to say of its own work
+    proved: bool = True  # false where `verified` is the word of somebody else's solver
 
     def __str__(self) -> str:
         return f"{self.verdict.value}: {self.reason}"

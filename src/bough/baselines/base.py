@@ -1,0 +1,133 @@
+"""What a baseline is: something that decides one clause after another; a problem enters, a `Result` leaves.
+
+Points are believed as everywhere, after the network's own runtime has replayed them. That there is none is the word of
+somebody else's solver, and the result says so (`Result.proved`).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from bough.bounds.linear import Region
+from bough.budget import Deadline, OutOfTime
+from bough.errors import PropertyError, SolverFailure
+from bough.network import walk
+from bough.problem.problem import Problem
+from bough.verdict.counterexample import Counterexample, replay
+from bough.verdict.result import Result, Verdict
+
+Say = Callable[[str, float], None]
+"""Told a line for people, and the seconds since the beginning."""
+
+
+@dataclass(eq=False)
+class Run:
+    """What is known of one problem, while it is worked on."""
+
+    problem: Problem
+    deadline: Deadline
+    say: Say
+    proved: dict[int, float] = field(default_factory=dict)  # lower bounds of clauses, in float64
+    told: dict[int, float] = field(default_factory=dict)  # lower bounds of clauses, by the solver's word
+    safe: set[int] = field(default_factory=set)  # clauses without unsafe points, by the solver's word
+    upper: float = math.inf
+    counterexample: Counterexample | None = None
+    nodes: int = 0  # of the clauses that are done
+    working: int = 0  # of the clause at work
+    bounds: int = 0
+    regions: dict[int, Region] = field(default_factory=dict)  # ReLU bounds of boxes, where the baseline uses any
+
+    def try_point(self, clause: int, point: Tensor) -> bool:
+        """Whether a point of the clause's box is a counterexample, which is then kept."""
+        box = self.problem.clauses[clause].box
+        outputs = walk.evaluate(self.problem.network, point.reshape(1, *self.problem.network.input_shape))
+        outputs = outputs.reshape(1, -1)
+        mine = [float(c.margins(outputs)) for c in self.problem.clauses if c.box == box]
+        self.upper = min(self.upper, *mine)
+        if min(mine) <= 0:
+            self.counterexample = self.counterexample or replay(self.problem, point.numpy(), box)
+        return self.counterexample is not None
+
+    def progress(self, clause: int, bound: float, nodes: int) -> None:
+        """What the solver says of the clause at work: kept, for an interrupt, and made a line."""
+        self.working, self.told[clause] = nodes, bound
+        known = f"{bound:.4g}" if math.isfinite(bound) else "-"
+        of = f"clause {clause + 1} of {len(self.problem.clauses)}   bound {known}   {self.nodes + nodes} nodes"
+        seconds = self.deadline.elapsed()
+        self.say(f"{of}   {seconds:.0f} s", seconds)
+
+
+class AbstractBaseline(ABC):
+    """A frozen choice of solver and model."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Whose word it is."""
+
+    @abstractmethod
+    def begin(self, run: Run) -> None:
+        """What is done before the first clause; proved bounds of clauses go into the run."""
+
+    @abstractmethod
+    def decide(self, run: Run, clause: int) -> None:
+        """Work on a clause until it is safe, or a counterexample is found; raises `OutOfTime` at the deadline."""
+
+    def solve(self, problem: Problem, deadline: Deadline, say: Say) -> Result:
+        """Decide every clause. Running out of time and Ctrl-C end it with what is known so far."""
+        if any(box.ball is not None for box in problem.property.boxes):
+            raise PropertyError(f"{self.title} takes boxes only, not l1 or l2 balls; use --method auto, or --norm inf")
+        run, reason = Run(problem, deadline, say), None
+        try:
+            deadline.check()
+            self.begin(run)
+            for k in range(len(problem.clauses)):
+                if run.counterexample is None and not run.proved.get(k, -math.inf) > 0:
+                    deadline.check()
+                    self.decide(run, k)
+        except OutOfTime:
+            reason = Verdict.TIMEOUT, "the time limit was reached"
+        except SolverFailure as failure:
+            reason = Verdict.UNKNOWN, str(failure)
+        except KeyboardInterrupt:
+            reason = Verdict.UNKNOWN, "interrupted"
+        return self._result(run, reason)
+
+    def _result(self, run: Run, stopped: tuple[Verdict, str] | None) -> Result:
+        clauses = range(len(run.problem.clauses))
+        by_bough = {k for k in clauses if run.proved.get(k, -math.inf) > 0}
+        undecided = len(run.problem.clauses) - len(by_bough | run.safe)
+        if run.counterexample is not None:
+            verdict, why = Verdict.FALSIFIED, "a counterexample was found and replayed"
+        elif stopped is not None:
+            verdict, why = stopped
+        elif undecided:
+            verdict = Verdict.UNKNOWN
+            why = f"{undecided} clauses are too close to zero to be decided by {self.title}"
+        elif run.safe:
+            verdict = Verdict.VERIFIED
+            why = f"no point of the box is unsafe, by {self.title}, to its tolerances, not proved by bough"
+        else:
+            verdict, why = Verdict.VERIFIED, "no point of the box is unsafe, proved without the solver"
+        lower = min((run.proved.get(k, -math.inf) for k in clauses), default=-math.inf)
+        told = min((run.told.get(k, math.inf) for k in clauses), default=math.inf)
+        nodes = run.nodes + run.working
+        notes = {"nodes": float(nodes), "solver_bound": told}
+        return Result(
+            verdict=verdict,
+            reason=why,
+            counterexample=run.counterexample,
+            lower_bound=lower,
+            upper_bound=run.upper,
+            root_lower_bound=lower,
+            branches=nodes,
+            bounds=run.bounds + nodes,
+            depth=0,
+            open_domains=0 if run.counterexample is not None else undecided,
+            seconds=run.deadline.elapsed(),
+            notes={name: value for name, value in notes.items() if math.isfinite(value)},
+            proved=verdict is not Verdict.VERIFIED or not run.safe,
+        )

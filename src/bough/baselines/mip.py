@@ -1,0 +1,91 @@
+"""Baselines `mip-planet` and `mip-tight`: a mixed-integer program per clause, by a solver that stops at the sign.
+
+The ReLU bounds that the model stands on are proved, and so is the model's shape. The solver's answer is not: it works
+with floating-point numbers and tolerances, and its tree leaves nothing behind that could be evaluated again. So a
+clause counts as safe only if the solver's bound is above a margin (`margin_of`), and the result says whose word it is.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+import torch
+
+from bough.baselines.base import AbstractBaseline, Run
+from bough.bounds.intermediate import AbstractIntermediate
+from bough.bounds.linear import Region, bound_clause, by_slopes
+from bough.budget import OutOfTime
+from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, Watch, mixed_solver
+from bough.solvers.program import Array
+
+if TYPE_CHECKING:
+    from bough.solvers.program import MixedProgram
+
+LEAST_MARGIN = 1e-6  # a thousand tolerances
+
+
+def margin_of(program: "MixedProgram") -> float:
+    """What a bound has to be above for the clause to count as safe.
+
+    Rows and whole numbers that a solver lets be violated by its tolerance only add points, which lowers the minimum:
+    that errs on the safe side. What can lift a bound are reduced costs that are wrong by the tolerance, each as much
+    as the column is wide. That is their sum, and a thousand tolerances for whatever else rounds.
+    """
+    width = program.linear.column_upper - program.linear.column_lower
+    return LEAST_MARGIN + TOLERANCE * float(width[np.isfinite(width)].sum())
+
+
+@final
+@dataclass(frozen=True)
+class MixedInteger(AbstractBaseline):
+    """A mixed-integer solver over a policy of ReLU bounds."""
+
+    intermediate: AbstractIntermediate
+    solver: str = "highs"
+    seed: int = 0
+
+    @cached_property
+    def _solver(self) -> AbstractMixedSolver:
+        return mixed_solver(self.solver, self.seed)
+
+    @property
+    def title(self) -> str:
+        """The solver's."""
+        return self._solver.title
+
+    def begin(self, run: Run) -> None:
+        """ReLU bounds of every box, and what they prove of every clause at once."""
+        for k, clause in enumerate(run.problem.clauses):
+            where = self._region(run, clause.box)
+            each_row = torch.eye(len(clause.offsets), dtype=torch.float64)[None]
+            rows = bound_clause(run.problem.network, where, clause, each_row, by_slopes(self.intermediate.slopes))
+            run.proved[k] = float(rows.nan_to_num(nan=-torch.inf).max())
+            run.bounds += 1
+
+    def decide(self, run: Run, clause: int) -> None:
+        """One program, minimised until the sign is known."""
+        from bough.baselines.big_m import big_m, point_of
+
+        asked = run.problem.clauses[clause]
+        box = run.problem.property.boxes[asked.box]
+        program = big_m(run.problem.network, box, self._region(run, asked.box).bounds, asked)
+        run.deadline.check()
+
+        def found(columns: Array) -> bool:
+            return run.try_point(clause, point_of(program, box, columns))
+
+        watch = Watch(margin_of(program), found, lambda bound, nodes: run.progress(clause, bound, nodes))
+        solution = self._solver.minimise(program, watch, run.deadline)
+        run.nodes, run.working, run.told[clause] = run.nodes + solution.nodes, 0, solution.bound
+        if solution.ending is Ending.OUT_OF_TIME:
+            raise OutOfTime
+        if solution.ending is Ending.ABOVE:
+            run.safe.add(clause)
+
+    def _region(self, run: Run, box: int) -> Region:
+        """The bounds of a box, computed when first needed; one run's, so that they end with it."""
+        if box not in run.regions:
+            asked = run.problem.property.boxes[box]
+            run.regions[box] = self.intermediate.at_root(run.problem.network, asked, run.deadline)
+        return run.regions[box]

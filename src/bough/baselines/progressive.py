@@ -1,0 +1,118 @@
+"""Bounds tightened progressively (Tjeng et al. 2019): interval, linear, LP; each where the last left a ReLU undecided.
+
+"How low can z_j be" is the Planet LP's own question, of the network cut off at z_j with the clause z_j <= 0; so
+`PlanetLP` answers it, and every bound is proved from the LP's duals like any other.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bough.bounds.intermediate import AbstractIntermediate, TightBounds, settled
+from bough.bounds.linear import Region
+from bough.bounds.lp import PlanetLP
+from bough.bounds.relaxation import AbstractSlopes
+from bough.budget import Deadline
+from bough.domain.batch import Bounds
+from bough.network.graph import Network, Node
+from bough.network.ops import Reshape, Select
+from bough.problem.problem import Problem
+from bough.problem.property import Box, Clause, Property
+
+CHUNK = 256  # ReLUs of one LP model, whose outputs they are
+
+
+@final
+@dataclass(frozen=True)
+class ProgressiveBounds(AbstractIntermediate):
+    """Another policy's bounds at the root, tightened by two LPs for each ReLU that they leave ambiguous."""
+
+    inner: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
+
+    @property
+    def slopes(self) -> AbstractSlopes:
+        """Those of the policy inside."""
+        return self.inner.slopes
+
+    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
+        """Layer after layer; the first one's intervals are exact already."""
+        where = self.inner.at_root(network, box, deadline)
+        for i in network.relus[1:]:
+            where = replace(where, bounds=_tightened(network, box, where.bounds, i, deadline))
+        return settled(network, where)
+
+    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+        """The parent's bounds as they are."""
+        del network, neurons, deadline
+        return where.bounds
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Known(AbstractIntermediate):
+    """Bounds that are known already."""
+
+    bounds: Bounds
+    inner: AbstractSlopes
+
+    @property
+    def slopes(self) -> AbstractSlopes:
+        return self.inner
+
+    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
+        del deadline
+        return settled(network, Region(box.lower[None], box.upper[None], self.bounds, [], 0.0, box.ball))
+
+    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+        del network, neurons, deadline
+        return where.bounds
+
+
+def _tightened(network: Network, box: Box, known: Bounds, relu: int, deadline: Deadline) -> Bounds:
+    """The bounds with those of one layer tightened; a ReLU that its lower bound decides needs no upper one."""
+    part, source = network.slices[relu], network.nodes[relu].inputs[0]
+    lower, upper = known.lower.clone(), known.upper.clone()
+    for elements in known.ambiguous()[0, part].nonzero()[:, 0].split(CHUNK):
+        least = _least(network, box, known, source, elements, 1.0, deadline)
+        at = part.start + elements
+        lower[0, at] = torch.fmax(lower[0, at], least)
+        open_ = elements[lower[0, at] < 0]
+        most = -_least(network, box, known, source, open_, -1.0, deadline)
+        upper[0, part.start + open_] = torch.fmin(upper[0, part.start + open_], most)
+    return Bounds(lower, upper)
+
+
+def _least(
+    network: Network, box: Box, known: Bounds, source: int, elements: Tensor, sign: float, deadline: Deadline
+) -> Tensor:
+    """Proved lower bounds of `sign` times some elements of a node; above 0 as far as that is known only."""
+    if not len(elements):
+        return known.lower.new_zeros(0)
+    cut = _cut(network, source, elements)
+    rows = sign * torch.eye(len(elements), dtype=torch.float64)
+    clauses = tuple(Clause(0, row[None], torch.zeros(1, dtype=torch.float64), (False,)) for row in rows)
+    bounds = Bounds(known.lower[:, : cut.neurons], known.upper[:, : cut.neurons])
+    bounder = PlanetLP(_Known(bounds, TightBounds().slopes))
+    bounding = bounder.prepare(Problem(cut, Property((box,), clauses), _Nobody()))
+    return bounding.root(0.0, deadline).domains.lower
+
+
+def _cut(network: Network, source: int, elements: Tensor) -> Network:
+    """The network whose outputs are some elements of a node."""
+    nodes = network.nodes[: source + 1]
+    flat = Node(Reshape(), (source,), (nodes[source].size,), "flat")
+    return Network((*nodes, flat, Node(Select(elements), (source + 1,), (len(elements),), "bounded")))
+
+
+class _Nobody:
+    """Evaluates nothing: a network cut off has no runtime, and no counterexample of it is looked for."""
+
+    name = "nobody"
+    dtype: np.dtype[np.floating[Any]] = np.dtype(np.float64)
+
+    def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        raise NotImplementedError(x.shape)

@@ -1,0 +1,102 @@
+"""The only door to Gurobi, an optional solver of mixed-integer programs (`pip install gurobipy`, and a licence).
+
+Never run: bough's own machines have no licence. Hold it against Gurobi's documentation before you rely on it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import gurobipy
+import numpy as np
+
+from bough.budget import Deadline
+from bough.errors import BadInput, SolverFailure
+from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, MixedSolution, Watch
+from bough.solvers.program import MixedProgram
+
+
+@final
+@dataclass(frozen=True)
+class GurobiMixed(AbstractMixedSolver):
+    """Gurobi with the options of the paper's authors: one thread, no dual reductions."""
+
+    seed: int = 0
+
+    @property
+    def title(self) -> str:
+        """As Gurobi says it."""
+        return "Gurobi " + ".".join(map(str, gurobipy.gurobi.version()))
+
+    def minimise(self, program: MixedProgram, watch: Watch, deadline: Deadline) -> MixedSolution:
+        """Search until the best bound passes `watch.above`."""
+        try:
+            with gurobipy.Env(params={"OutputFlag": 0}) as env, gurobipy.Model(env=env) as model:
+                return self._run(model, program, watch, deadline)
+        except gurobipy.GurobiError as error:
+            raise BadInput(f"Gurobi does not run here ({error}); check its licence, or use --solver highs") from error
+
+    def _run(self, model: Any, program: MixedProgram, watch: Watch, deadline: Deadline) -> MixedSolution:
+        for name, value in {
+            "Threads": 1,
+            "DualReductions": 0,
+            "Seed": self.seed % 2_000_000_000,
+            "FeasibilityTol": TOLERANCE,
+            "OptimalityTol": TOLERANCE,
+            "IntFeasTol": TOLERANCE,
+            "MIPGap": 0.0,
+            "MIPGapAbs": 0.0,
+            "TimeLimit": min(deadline.remaining(), 1e9),
+        }.items():
+            model.setParam(name, value)
+        linear = program.linear
+        kinds = np.full(len(linear.cost), gurobipy.GRB.CONTINUOUS)
+        kinds[program.integer] = gurobipy.GRB.BINARY
+        columns = model.addMVar(len(linear.cost), linear.column_lower, linear.column_upper, linear.cost, kinds)
+        for limit, sense in ((linear.row_lower, ">"), (linear.row_upper, "<")):
+            rows = np.flatnonzero(np.isfinite(limit))
+            model.addMConstr(linear.matrix[rows], columns, sense, limit[rows])
+        callbacks = _Callbacks(watch, columns)
+        model.optimize(callbacks)
+        if callbacks.error is not None:
+            raise callbacks.error
+        bound, nodes, status = float(model.ObjBound), int(model.NodeCount), model.Status
+        if not callbacks.content and model.SolCount:
+            callbacks.told(np.asarray(columns.X))
+        if callbacks.content:
+            return MixedSolution(Ending.FOUND, bound, nodes)
+        if bound > watch.above:
+            return MixedSolution(Ending.ABOVE, bound, nodes)
+        if status == gurobipy.GRB.OPTIMAL:
+            return MixedSolution(Ending.OPTIMAL, bound, nodes)
+        if status == gurobipy.GRB.TIME_LIMIT:
+            return MixedSolution(Ending.OUT_OF_TIME, bound, nodes)
+        raise SolverFailure(f"Gurobi ended with status {status}")
+
+
+class _Callbacks:
+    """Tells the watch, and stops Gurobi when it is content."""
+
+    def __init__(self, watch: Watch, columns: Any) -> None:
+        self.watch, self.columns = watch, columns
+        self.content = False
+        self.error: BaseException | None = None
+
+    def __call__(self, model: Any, where: int) -> None:
+        """Look, and stop where there is enough."""
+        kind = gurobipy.GRB.Callback
+        try:
+            if where == kind.MIPSOL:
+                self.told(np.asarray(model.cbGetSolution(self.columns)))
+            elif where == kind.MIP:
+                bound, nodes = model.cbGet(kind.MIP_OBJBND), int(model.cbGet(kind.MIP_NODCNT))
+                self.watch.seen(bound, nodes)
+                if bound > self.watch.above:
+                    model.terminate()
+        except BaseException as error:  # noqa: BLE001 - it must not travel through Gurobi; the caller raises it
+            self.error = self.error or error
+        if self.content or self.error is not None:
+            model.terminate()
+
+    def told(self, columns: Any) -> None:
+        """Show the watch a point."""
+        self.content = self.content or self.watch.found(columns)

@@ -1,0 +1,119 @@
+"""The only door to SCIP, an optional solver of mixed-integer programs (`pip install pyscipopt`)."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import pyscipopt
+
+from bough.budget import Deadline
+from bough.errors import SolverFailure
+from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, MixedSolution, Watch
+from bough.solvers.program import MixedProgram
+
+ENDINGS = {"optimal": Ending.OPTIMAL, "gaplimit": Ending.OPTIMAL, "timelimit": Ending.OUT_OF_TIME}
+
+
+@final
+@dataclass(frozen=True)
+class ScipMixed(AbstractMixedSolver):
+    """SCIP, stopped by its events. It holds Python's lock while it works, and hears Ctrl-C by itself."""
+
+    seed: int = 0
+
+    @property
+    def title(self) -> str:
+        """As SCIP says it."""
+        return f"SCIP {pyscipopt.Model().version()}"
+
+    def minimise(self, program: MixedProgram, watch: Watch, deadline: Deadline) -> MixedSolution:
+        """Search until the dual bound passes `watch.above`."""
+        model: Any = pyscipopt.Model()
+        model.hideOutput()
+        model.setParams(
+            {
+                "numerics/feastol": TOLERANCE,
+                "numerics/dualfeastol": TOLERANCE,
+                "randomization/randomseedshift": self.seed % (1 << 31),
+                "lp/threads": 1,
+                "parallel/maxnthreads": 1,
+                "limits/time": min(deadline.remaining(), 1e9),
+                "misc/catchctrlc": True,
+            }
+        )
+        columns = _load(model, program)
+        events = _Events(watch, columns)
+        model.includeEventhdlr(events, "watch", "better points, and the bound")
+        model.optimize()
+        if events.error is not None:
+            raise events.error
+        bound, nodes = float(model.getDualbound()), int(model.getNTotalNodes())
+        if events.content or (model.getNSols() and not bound > watch.above and events.told(model)):
+            return MixedSolution(Ending.FOUND, bound, nodes)
+        if bound > watch.above:
+            return MixedSolution(Ending.ABOVE, bound, nodes)
+        status = model.getStatus()
+        if status == "userinterrupt":
+            raise KeyboardInterrupt
+        if status not in ENDINGS:
+            raise SolverFailure(f"SCIP ended with status {status}")
+        return MixedSolution(ENDINGS[status], bound, nodes)
+
+
+def _load(model: Any, program: MixedProgram) -> list[Any]:
+    linear, whole = program.linear, set(program.integer.tolist())
+    lower, upper = (_limits(v) for v in (linear.column_lower, linear.column_upper))
+    columns = [
+        model.addVar(lb=lower[k], ub=upper[k], obj=float(linear.cost[k]), vtype="I" if k in whole else "C")
+        for k in range(len(linear.cost))
+    ]
+    at, index, value = linear.matrix.indptr, linear.matrix.indices, linear.matrix.data
+    for row, (low, high) in enumerate(zip(_limits(linear.row_lower), _limits(linear.row_upper), strict=True)):
+        part = slice(at[row], at[row + 1])
+        terms = zip(index[part].tolist(), value[part].tolist(), strict=True)
+        total = pyscipopt.quicksum(v * columns[k] for k, v in terms)
+        if low is not None and low == high:
+            model.addCons(total == low)
+            continue
+        if low is not None:
+            model.addCons(total >= low)
+        if high is not None:
+            model.addCons(total <= high)
+    return columns
+
+
+def _limits(values: Any) -> list[float | None]:
+    return [float(v) if np.isfinite(v) else None for v in values]
+
+
+class _Events(pyscipopt.Eventhdlr):  # type: ignore[misc] # untyped
+    """Tells the watch, and stops SCIP when it is content."""
+
+    def __init__(self, watch: Watch, columns: list[Any]) -> None:
+        self.watch, self.columns = watch, columns
+        self.content = False
+        self.error: BaseException | None = None
+
+    def eventinit(self) -> None:
+        """Better points, and every node that is done."""
+        for kind in (pyscipopt.SCIP_EVENTTYPE.BESTSOLFOUND, pyscipopt.SCIP_EVENTTYPE.NODESOLVED):
+            self.model.catchEvent(kind, self)
+
+    def eventexec(self, event: Any) -> None:
+        """Look, and stop where there is enough."""
+        try:
+            if event.getType() == pyscipopt.SCIP_EVENTTYPE.BESTSOLFOUND:
+                self.told(self.model)
+            else:
+                self.watch.seen(float(self.model.getDualbound()), int(self.model.getNTotalNodes()))
+        except BaseException as error:  # noqa: BLE001 - it must not travel through SCIP; the caller raises it
+            self.error = self.error or error
+        if self.content or self.error is not None or self.model.getDualbound() > self.watch.above:
+            self.model.interruptSolve()
+
+    def told(self, model: Any) -> bool:
+        """Show the watch the best point there is."""
+        best = model.getBestSol()
+        columns = np.array([model.getSolVal(best, column) for column in self.columns])
+        self.content = self.content or self.watch.found(columns)
+        return self.content
