@@ -38,7 +38,7 @@ from bough.verdict.result import Verdict
 
 NEVER = Deadline.never()
 AWAY = {"dense": 1e-3, "pooled": 5e-2}  # from 0; with kinks everywhere, halving to the last bit takes minutes
-RULES = (Longest(), Smear(), BaBSB(), Combined())
+RULES = (Longest(), Smear(), BaBSB(few=0), BaBSB(few=4), Combined())
 
 
 def mixed_problem(kind, seed, p=None):
@@ -160,7 +160,7 @@ def test_children_cover_their_parent():
     assert torch.equal(children.bounds.lower[2:4], root.bounds.lower[[1, 1]])
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("rule", RULES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("safe", [True, False])
 def test_verdicts_are_those_of_enumeration(kind, rule, safe):
@@ -180,7 +180,7 @@ def test_the_minimum_is_that_of_enumeration(kind):
     assert found.lower_bound - 1e-9 <= exact <= found.lower_bound + 1e-3 + 1e-9
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_rules_choose_what_can_be_split_whatever_the_order(rule):
     asked = mixed_problem("dense", 11)
     bounding, domains = grown(asked, times=3)

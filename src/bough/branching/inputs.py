@@ -73,7 +73,10 @@ class BaBSB(AbstractBrancher):
     """Both halves of every input bounded (Bunel et al. 2018): the input whose worse half is best.
 
     Of equals, the input that is the largest part of what it was; or one that does nothing would be halved for ever.
+    Where `few` ReLUs or less are ambiguous, looking ahead costs more than it saves, and `Smear` decides.
     """
+
+    few: int = 40
 
     def prepare(self, problem: Problem) -> Tensor:
         """The widths of each clause's box."""
@@ -81,9 +84,14 @@ class BaBSB(AbstractBrancher):
 
     def decide(self, memory: Tensor, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
         """The larger of the worse halves; of equals the one with the better other half."""
-        share = shares(memory, domains)
-        choices = _inputs(domains) + torch.arange(share.shape[1], device=share.device).expand(len(domains), -1)
-        return Decision(best_worst(choices, look.estimate(domains, choices), share, narrow(share)), memory)
+        chosen = Smear().decide(memory, domains).neurons
+        many = (domains.bounds.ambiguous().sum(dim=1) > self.few).nonzero()[:, 0]
+        if len(many):
+            domains = domains[many]
+            share = shares(memory, domains)
+            choices = _inputs(domains) + torch.arange(share.shape[1], device=share.device).expand(len(domains), -1)
+            chosen[many] = best_worst(choices, look.estimate(domains, choices), share, narrow(share))
+        return Decision(chosen, memory)
 
 
 @final
