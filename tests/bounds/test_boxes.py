@@ -203,7 +203,9 @@ def test_babsb_takes_the_input_whose_worse_half_is_best():
     bounding = LinearBounds().prepare(asked)
     root = bounding.root(0.0, NEVER).domains
     chosen = (
-        BaBSB().decide(BaBSB().prepare(asked), root, LookAhead(lambda d, n: bounding.estimate(d, n, NEVER))).neurons
+        BaBSB(few=0)
+        .decide(BaBSB().prepare(asked), root, LookAhead(lambda d, n: bounding.estimate(d, n, NEVER)))
+        .neurons
     )
     for d in range(len(root)):
         one = replace(root[torch.tensor([d])], lower=tensor([-torch.inf]))
