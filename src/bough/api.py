@@ -17,7 +17,7 @@ from bough.baselines.marabou import Marabou
 from bough.baselines.mip import MixedInteger
 from bough.baselines.progressive import ProgressiveBounds
 from bough.bounds.base import AbstractBounder
-from bough.bounds.boxes import LinearBounds
+from bough.bounds.boxes import HalvedLP, LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
@@ -117,8 +117,9 @@ class Options:
         if self.device == "cuda" and self.bounds in ("lp", "linear"):
             raise BadInput(f"{self.bounds} bounds run on the CPU only; use --bounds dual with --device cuda")
         halving = self.branching in INPUT_RULES
-        if halving and (self.bounds not in (AUTO, "linear") or self.device == "cuda"):
-            raise BadInput(f"'{self.branching}' halves inputs, which needs --bounds linear, on the CPU")
+        fitting = ("lp",) if self.branching == "shadow" else ("linear", "lp")
+        if halving and (self.bounds not in (AUTO, *fitting) or self.device == "cuda"):
+            raise BadInput(f"'{self.branching}' halves inputs, which needs --bounds {' or '.join(fitting)}, on the CPU")
         if self.bounds == "linear" and isinstance(self.branching, str) and not halving and self.branching != AUTO:
             raise BadInput(f"linear bounds need a rule that halves inputs: {', '.join(INPUT_RULES)}")
 
@@ -169,7 +170,7 @@ class Options:
         if self.bounds != AUTO:
             return self.bounds
         if self.branching in INPUT_RULES:
-            return "linear"
+            return "lp" if self.branching == "shadow" else "linear"
         small = network.neurons <= FEW_RELUS and self.device != "cuda"
         if small or self.intermediate == "paper":
             return "lp"
@@ -232,6 +233,7 @@ class Options:
             "random": RandomChoice(self.seed),
             "babsb": BaBSB(),
             "smear": Smear(),
+            "shadow": Smear(),
             "longest": Longest(),
             "combined": Combined(),
         }
@@ -253,7 +255,7 @@ class Options:
         if self.bounds == "linear":
             return LinearBounds()
         if self.bounds == "lp":
-            return PlanetLP(chosen)
+            return HalvedLP() if self.branching in INPUT_RULES else PlanetLP(chosen)
         return DualAscent(intermediate=chosen, device=self.device)
 
     def falsifier(self) -> AbstractFalsifier:

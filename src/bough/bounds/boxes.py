@@ -11,6 +11,7 @@ the network of absolute weights, and what every node's rounding adds is at most 
 the start (`_Place.size`): no pass over memory is spent on it, where the general walk spends most of its time.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
@@ -22,15 +23,18 @@ from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.inputs import proved_range
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.interval import enclose
+from bough.bounds.lp import PlanetLP
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline
 from bough.domain import batch
 from bough.domain.batch import Bounds, DomainBatch
+from bough.errors import SolverFailure
 from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.problem import Problem
 from bough.problem.property import Ball, Box
 
+_log = logging.getLogger(__name__)
 ELEMENTS = 1 << 18  # of the functionals held at once: 2 MiB, which stays in a cache
 
 
@@ -269,3 +273,63 @@ def _renewed(
         lower.scatter(1, at, torch.fmax(lower.gather(1, at), low)),
         upper.scatter(1, at, torch.fmin(upper.gather(1, at), -minus_high)),
     )
+
+
+@final
+@dataclass(frozen=True)
+class HalvedLP(AbstractBounder):
+    """The same, and the Planet LP where that leaves a domain open; its input multipliers are the shadow prices of the
+    box's sides (Royo et al. 2019).
+    """
+
+    def prepare(self, problem: Problem) -> "HalvedLPBounding":
+        """Start on a problem."""
+        return HalvedLPBounding(problem)
+
+
+@final
+class HalvedLPBounding(AbstractBounding):
+    """Linear bounds of every layer first, then one LP a domain."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._linear, self._lp = LinearBounds().prepare(problem), PlanetLP().prepare(problem)
+
+    def root(self, cutoff: float, deadline: Deadline) -> Bounded:
+        """The whole box of every clause."""
+        return self._sharpened(self._linear.root(cutoff, deadline), cutoff, deadline)
+
+    def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
+        """Every layer again, then the LP."""
+        return self._sharpened(self._linear.bound(domains, cutoff, deadline), cutoff, deadline)
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
+        """Without the LP."""
+        return self._linear.estimate(domains, neurons, deadline)
+
+    def splittable(self, domains: DomainBatch) -> Tensor:
+        """As with linear bounds."""
+        return self._linear.splittable(domains)
+
+    def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
+        """As with linear bounds."""
+        return self._linear.split(domains, choices)
+
+    def _sharpened(self, bounded: Bounded, cutoff: float, deadline: Deadline) -> Bounded:
+        domains, points = bounded.domains, bounded.points.clone()
+        cut, lower = Cut(*domains.start), domains.lower.clone()
+        slope = cut.slope.clone()
+        for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
+            deadline.check()
+            one = slice(d, d + 1)
+            part = cut.lower[one], cut.upper[one], domains.bounds[one]
+            try:
+                proved, points[d] = self._lp.over_part(
+                    self._problem.clauses[int(domains.clause[d])], part, cutoff, deadline
+                )
+            except SolverFailure as failure:
+                _log.info("a domain keeps its linear bound: %s", failure)
+                continue
+            lower[d] = torch.fmax(lower[d], proved.lower[0, 0])
+            slope[d] = proved.inputs[0, 0]
+        return Bounded(replace(domains, lower=lower, start=tuple(cut._replace(slope=slope))), points)

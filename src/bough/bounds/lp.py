@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
-from bough.bounds.linear import Region, bound_clause, by_multipliers, by_slopes
+from bough.bounds.linear import Proved, Region, bound_clause, by_multipliers, by_slopes, proved_rows
 from bough.budget import Deadline
 from bough.domain.batch import INFEASIBLE, Bounds, DomainBatch
 from bough.errors import SolverFailure
@@ -79,6 +79,7 @@ class PlanetBounding(AbstractBounding):
         self._models: dict[int, _BoxModel] = {}
         self._bases: dict[int, object] = {}  # by the number that the domain carries
         self._solved = 0
+        self._last: dict[int, object] = {}  # the last basis of each box, where parts of it are asked about
 
     @property
     def _network(self) -> Network:
@@ -166,20 +167,42 @@ class PlanetBounding(AbstractBounding):
         if solved:
             numbers = torch.tensor([d for d, _ in solved])
             weights, proved = self._prove(root.with_bounds(domains.bounds[numbers]), clause, [s for _, s in solved])
-            lower[numbers] = torch.fmax(lower[numbers], proved)
+            lower[numbers] = torch.fmax(lower[numbers], proved.lower[:, 0])
             used = weights.sum(dim=1) > 0
             functional[numbers[used]] = weights[used] @ clause.coefficients
         return _Proved(lower, functional, self._problem.property.boxes[clause.box].project(points), start)
 
+    def over_part(
+        self, clause: Clause, part: tuple[Tensor, Tensor, Bounds], cutoff: float, deadline: Deadline
+    ) -> tuple[Proved, Tensor]:
+        """What the LP proves of one clause over a part of its box, lower and upper [1, inputs], and the LP's point.
+
+        A bounder whose boxes are halved asks this, always: limits of inputs stay as the last question left them.
+        """
+        lower, upper, bounds = part
+        model = self._model(clause.box, deadline)
+        inputs = model.layout.inputs
+        columns = np.arange(len(inputs), dtype=np.int32)
+        model.solver.set_columns(columns, lower[0, inputs].numpy(), upper[0, inputs].numpy())
+        solution = self._solved_for(bounds, clause, self._last.get(clause.box), cutoff, deadline)
+        self._last[clause.box] = solution.basis
+        where = replace(self._root_region(clause.box, deadline), lower=lower, upper=upper, bounds=bounds)
+        point = self._point(clause.box, solution, (lower[0] + upper[0]) / 2)
+        return self._prove(where, clause, [solution])[1], torch.minimum(torch.maximum(point, lower[0]), upper[0])
+
     def _solve(self, domains: DomainBatch, d: int, clause: Clause, cutoff: float, deadline: Deadline) -> Solution:
+        basis = self._bases.get(int(domains.start[0][d]))
+        return self._solved_for(domains.bounds[torch.tensor([d])], clause, basis, cutoff, deadline)
+
+    def _solved_for(self, bounds: Bounds, clause: Clause, basis: object, cutoff: float, deadline: Deadline) -> Solution:
         from bough.bounds.planet import limits
 
         model = self._model(clause.box, deadline)
-        new = limits(model.layout, domains.bounds.lower[d], domains.bounds.upper[d], clause)
+        new = limits(model.layout, bounds.lower[0], bounds.upper[0], clause)
         model.solver.set_columns(new.columns, new.column_lower, new.column_upper)
         model.solver.set_rows(new.rows, new.row_lower, new.row_upper)
         model.solver.set_entries(new.entries)
-        return model.solver.solve(self._bases.get(int(domains.start[0][d])), cutoff, deadline)
+        return model.solver.solve(basis, cutoff, deadline)
 
     def _keep(self, basis: object) -> int:
         """The number under which a basis is found again; 0 is no basis."""
@@ -189,9 +212,8 @@ class PlanetBounding(AbstractBounding):
         self._bases[self._solved] = basis
         return self._solved
 
-    def _prove(self, where: Region, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Tensor]:
-        """The weights of the clause's rows, [domains, rows], and the bounds that the solver's multipliers prove,
-        [domains].
+    def _prove(self, where: Region, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Proved]:
+        """The weights of the clause's rows, [domains, rows], and what the solver's multipliers prove, one row each.
 
         A Farkas ray is a proof that the functional 0 is positive, so where one is given the weights are 0 and a
         positive bound means that the domain is empty.
@@ -213,8 +235,11 @@ class PlanetBounding(AbstractBounding):
             multipliers.nan_to_num().abs().amax(dim=1, keepdim=True) if multipliers.shape[1] else torch.ones_like(total)
         )
         multipliers = torch.where(empty[:, None] & (size > 0), multipliers / size, multipliers)
-        proved = bound_clause(self._network, where, clause, weights[:, None], by_multipliers(multipliers))[:, 0]
-        return weights, torch.where(empty, torch.where(proved > 0, INFEASIBLE, -INFEASIBLE), proved)
+        rows, way = clause.coefficients.expand(len(solutions), -1, -1), by_multipliers(multipliers)
+        offsets = clause.offsets.expand(len(solutions), -1)
+        proved = proved_rows(self._network, where, rows, offsets, weights[:, None], way)
+        nothing = torch.where(proved.lower > 0, INFEASIBLE, -INFEASIBLE)
+        return weights, replace(proved, lower=torch.where(empty[:, None], nothing, proved.lower))
 
     def _point(self, box: int, solution: Solution, centre: Tensor) -> Tensor:
         """The LP's input point, inside the box."""

@@ -15,9 +15,10 @@ RULES = {
     "random": "any ambiguous ReLU, by --seed",
     "babsb": "halves an input: both halves of each are bounded (Bunel et al. 2018); for few inputs",
     "smear": "halves the input on which the bound depends most: coefficient times width",
+    "shadow": "the same with the LP's coefficients, the shadow prices of the box's sides (Royo et al. 2019)",
     "longest": "halves the input that is the largest part of what it was",
     "combined": "halves an input or splits a ReLU, whichever promises more",
 }
 
-INPUT_RULES = ("babsb", "smear", "longest", "combined")
+INPUT_RULES = ("babsb", "smear", "shadow", "longest", "combined")
 """Rules that halve input boxes, which needs bounds that can."""

@@ -16,7 +16,7 @@ from bough.problem.problem import Problem
 
 TINY = 1e-9  # of a bound: what differs by less is equal
 NARROW = 1 / 32  # of the part of the widest input
-OTHER = 0.1  # what the better child's bound counts beside the worse one's
+OTHER = 0.1  # what the better child's bound counts beside the worse one's, and width beside the bound's dependence
 
 
 def _inputs(domains: DomainBatch) -> int:
@@ -63,8 +63,11 @@ class Smear(AbstractBrancher):
         """The largest product."""
         del look
         cut = Cut(*domains.start)
-        product = torch.where(narrow(shares(memory, domains)), -1.0, cut.slope.abs() * cut.width)
-        return Decision(_inputs(domains) + product.argmax(dim=1), memory)
+        share, product = shares(memory, domains), cut.slope.abs() * cut.width
+        # What part of each input is left counts a little: an LP's coefficients may be 0 on inputs that matter.
+        whole = product.amax(dim=1, keepdim=True).clamp(min=torch.finfo(product.dtype).tiny)
+        value = product / whole + OTHER * share / share.amax(dim=1, keepdim=True)
+        return Decision(_inputs(domains) + torch.where(narrow(share), -1.0, value).argmax(dim=1), memory)
 
 
 @final
