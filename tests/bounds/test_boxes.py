@@ -10,17 +10,21 @@ from tests.support import (
     clause,
     generator,
     hard_case,
+    in_ball,
+    integer,
+    normal,
     piece_margins,
     pieces,
     problem,
     random_clause,
+    samples,
     sequential,
     tensor,
     with_ball,
 )
 
 from bough.api import Options
-from bough.bounds.boxes import Cut, HalvedLP, HalvedLPBounding, LinearBounding, LinearBounds
+from bough.bounds.boxes import Cut, HalvedLP, HalvedLPBounding, LinearBounding, LinearBounds, _outside
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.linear import bound_rows, by_slopes
 from bough.bounds.relaxation import AdaptiveSlopes
@@ -32,7 +36,7 @@ from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.network import walk
-from bough.problem.property import Box
+from bough.problem.property import Ball, Box
 from bough.search.loop import Goal, Search, search
 from bough.verdict.result import Verdict
 
@@ -138,6 +142,56 @@ def test_weights_of_widely_different_scale_prove_nothing_wrong():
     assert float(lower[0]) <= 0.5
     unsafe = problem(network, [Box(tensor([-1.0]), tensor([1.0]))], [clause([[1.0]], [0.0])])
     assert not float(LinearBounds().prepare(unsafe).root(0.0, NEVER).domains.lower[0]) > 0
+
+
+def test_coefficients_that_overflow_prove_nothing():
+    """Where inputs are tiny, values stay finite while coefficients do not; at x_1 = 1 the output is about -1e235."""
+    network = sequential(([[1e160, 0.0], [0.0, 1.0], [0.0, 1.0]], [0.0, 0.0, -1.0]), ([[1e160, -1e235, 2e235]], [0.0]))
+    asked = problem(network, [Box(tensor([1e-90, 0.0]), tensor([2e-90, 2.0]))], [clause([[1.0]], [0.0])])
+    assert not float(LinearBounds().prepare(asked).root(0.0, NEVER).domains.lower[0]) > 0
+    for rule in RULES:
+        found = search(Search(asked, LinearBounds(), rule, NoAttack(), Deadline.after(20), batch=4))
+        assert found.verdict is Verdict.FALSIFIED
+
+
+def test_a_network_without_relus_is_halved_where_rows_cross():
+    asked = problem(
+        sequential(([[1.0]], [0.0])), [Box(tensor([-100.0]), tensor([100.0]))], [clause([[1.0], [-3.0]], [-0.1, -0.1])]
+    )
+    for rule in (Longest(), Smear(), BaBSB(few=0)):
+        found = search(Search(asked, LinearBounds(), rule, NoAttack(), Deadline.after(20), batch=4))
+        assert found.verdict is Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_boxes_are_outside_a_ball_only_if_no_point_of_them_is_in_it(p):
+    """Against exact rationals, at the box's nearest point; many boxes touch the rim to the last bits."""
+    g, seen = generator(p), 0
+    for _ in range(300):
+        centre, scale = normal(g, 3), normal(g, 3).exp()
+        ball = Ball(centre, scale, float(normal(g, 1).exp()), p)
+        way = normal(g, 3)
+        rim = centre + way * ball.radius / ball.distance(centre + way)
+        near = rim * (1 + float(normal(g, 1)) * 10.0 ** -integer(g, 0, 17))
+        far = near + (near - centre).sign() * normal(g, 3).abs()
+        low, high = torch.minimum(near, far), torch.maximum(near, far)
+        outside = bool(_outside(ball, Cut(low[None], high[None], low[None]))[0])
+        seen += outside
+        nearest = torch.minimum(torch.maximum(centre, low), high)
+        assert not (outside and in_ball(ball, nearest.tolist()))
+    assert seen > 30
+
+
+@pytest.mark.parametrize("seed", [104, 113, 167])
+def test_parts_of_a_box_outside_its_ball_do_not_stay_open(seed):
+    g = generator(seed)
+    network = KINDS["dense"](g)
+    box = with_ball(g, box_around(g, network.inputs), 2)
+    drawn = random_clause(g, network.outputs, 1)
+    margins = drawn.margins(walk.evaluate(network, box.project(samples(box, 4000))))
+    asked = problem(network, [box], [clause(drawn.coefficients, drawn.offsets + float(margins.min()) - 0.05)])
+    found = search(Search(asked, LinearBounds(), BaBSB(few=0), NoAttack(), Deadline.after(20), batch=16))
+    assert found.verdict is not Verdict.UNKNOWN
 
 
 def test_children_cover_their_parent():

@@ -1,7 +1,6 @@
 """Architectures and robust training: the paper's ReLU counts, a training that learns, goes on and is exported."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,19 @@ from bough.problem.torch import read_module
 from bough.zoo import datasets
 from bough.zoo.architectures import ARCHITECTURES, Architecture, Window, architecture
 from bough.zoo.datasets import Images
-from bough.zoo.training import CARD, CHECKPOINT, EPOCHS, RECIPES, Examples, Recipe, evaluate, finish, moved, train
+from bough.zoo.training import (
+    CARD,
+    CHECKPOINT,
+    EPOCHS,
+    RECIPES,
+    Examples,
+    Recipe,
+    evaluate,
+    finish,
+    moved,
+    recipe_for,
+    train,
+)
 
 CPU = torch.device("cpu")
 QUICK = Recipe(eps=0.02, first_eps=0.0, growing=2, epochs=4, rate=5e-3, halve=2, batch=16, optimiser="adam", decay=0.0)
@@ -78,11 +89,15 @@ def examples():
     return Examples.of(squares(96), CPU), Examples.of(squares(40, 1), CPU)
 
 
+def quiet(words: str, done: int, total: int) -> None:
+    assert 0 <= done < total, words
+
+
 def run(folder: Path, examples, recipe: Recipe = QUICK, seconds: float | None = None, lines=None):
     folder.mkdir(exist_ok=True)
     told = (lambda line: None) if lines is None else lines.append
     built = tiny(examples[0].source)
-    return train(built, recipe, examples, folder, told, evaluated=40, limit=Deadline.after(seconds))
+    return train(built, recipe, examples, folder, told, quiet, evaluated=40, limit=Deadline.after(seconds))
 
 
 def test_training_learns_and_is_exported(tmp_path, examples):
@@ -124,7 +139,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path, examples):
         run(tmp_path, examples, replace(QUICK, eps=0.03))
     other = Architecture(examples[0].source.dataset, "other", (Window(3, 4, 2, 1),), 6)
     with pytest.raises(BadInput, match="architecture mnist_tiny there, mnist_other now"):
-        train(other, QUICK, examples, tmp_path, lambda _: None, evaluated=1, limit=Deadline.never())
+        train(other, QUICK, examples, tmp_path, lambda _: None, quiet, evaluated=1, limit=Deadline.never())
     data = (tmp_path / CHECKPOINT).read_bytes()
     for broken in (b"", b"rubbish", data[: len(data) // 2]):
         (tmp_path / CHECKPOINT).write_bytes(broken)
@@ -140,11 +155,11 @@ def test_a_loss_that_is_no_number_is_said(tmp_path, examples):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"eps": 0.0}, "eps goes from"),
-        ({"eps": float("nan")}, "eps goes from"),
-        ({"first_eps": 0.5}, "eps goes from"),
-        ({"epochs": 0}, "whole numbers"),
-        ({"batch": 0}, "whole numbers"),
+        ({"eps": 0.0}, "eps is 0.0; give a number above 0"),
+        ({"eps": float("nan")}, "eps is nan"),
+        ({"first_eps": 0.5}, "eps grows from 0.5 to 0.02"),
+        ({"epochs": 0}, "epochs is 0; give a whole number, 1 or more"),
+        ({"batch": 0}, "batch is 0"),
         ({"rate": 0.0}, "learning rate"),
         ({"optimiser": "magic"}, "sgd, adam"),
     ],
@@ -199,20 +214,57 @@ def data_folder(tmp_path: Path) -> Path:
 
 def test_the_command_trains_goes_on_and_refuses(tmp_path, capsys):
     asked = ["train-network", "--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
-    asked += ["--out", str(tmp_path / "out"), "--batch", "10", "--evaluate", "5", "--device", "cpu"]
-    assert main([*asked, "--epochs", "1"]) == 0
+    asked += ["--out", str(tmp_path / "out"), "--batch", "10", "--evaluate", "5", "--device", "cpu", "--epochs", "2"]
+    assert main([*asked, "--limit-seconds", "0"]) == 3
+    assert main([*asked, "--resume"]) == 2
+    assert "no training to go on with" in capsys.readouterr().err
+    assert main(asked) == 0
     said = capsys.readouterr()
     assert said.out.strip() == str(tmp_path / "out" / "mnist_base.onnx")
-    assert "epoch 1/1" in said.err
+    assert "epoch 2/2" in said.err
     assert "not certified" in said.err
-    assert main([*asked, "--epochs", "2"]) == 2
+    assert main(asked) == 2
     assert "--resume" in capsys.readouterr().err
-    assert main([*asked, "--epochs", "2", "--resume", "--limit-seconds", "0"]) == 3
-    assert main([*asked, "--epochs", "2", "--resume"]) == 0
-    assert "epoch 2/2" in capsys.readouterr().err
-    asked[4] = "wide"
-    assert main([*asked, "--epochs", "2", "--resume"]) == 2
+    assert main([*asked, "--resume"]) == 0
+    assert "is finished" in capsys.readouterr().err
+    assert main([*asked, "--resume", "--eps", "0.2"]) == 2
     assert "belongs to another training" in capsys.readouterr().err
-    shutil.rmtree(tmp_path / "out")
-    assert main([*asked[:4], "huge", *asked[5:]]) == 2
+    asked[4] = "wide"
+    assert main([*asked, "--resume"]) == 2
+    assert "belongs to another training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--images", "-5"], "--images is -5"),
+        (["--images", "0"], "--images is 0"),
+        (["--evaluate", "-1"], "--evaluate is -1"),
+        (["--epochs", "0"], "--epochs is 0"),
+        (["--seed", "-1"], "--seed is -1"),
+        (["--limit-seconds", "nan"], "--limit-seconds is nan"),
+        (["--eps", "0"], "eps is 0.0; give a number above 0"),
+        (["--arch", "huge"], "no architecture 'huge'"),
+        (["--data", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(tmp_path, capsys, words, said):
+    asked = ["train-network", "--dataset", "mnist", "--arch", "base", "--out", str(tmp_path / "out"), *words]
+    assert main(asked) == 2
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    asked = ["train-network", "--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
+    assert main([*asked, "--out", str(tmp_path / "file" / "out")]) == 2
+    assert "cannot create the folder" in capsys.readouterr().err
+
+
+def test_schedules_keep_their_shape():
+    usual, short = RECIPES["mnist"], recipe_for("mnist", epochs=6, eps=0.2, rate=None)
+    assert recipe_for("mnist") == usual
+    assert (short.epochs, short.growing, short.halve) == (6, 2, 1)
+    assert short.first_eps == pytest.approx(2 * usual.first_eps)
+    assert short.radius(5) == 0.2

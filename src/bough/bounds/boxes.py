@@ -22,7 +22,7 @@ from torch import Tensor
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.inputs import proved_range
 from bough.bounds.intermediate import TightBounds
-from bough.bounds.interval import enclose
+from bough.bounds.interval import UNDERFLOW, enclose
 from bough.bounds.lp import PlanetLP
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline
@@ -32,7 +32,7 @@ from bough.errors import SolverFailure
 from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.problem import Problem
-from bough.problem.property import Ball, Box
+from bough.problem.property import Ball, Box, stable_norm
 
 _log = logging.getLogger(__name__)
 ELEMENTS = 1 << 18  # of the functionals held at once: 2 MiB, which stays in a cache
@@ -153,16 +153,20 @@ class LinearBounding(AbstractBounding):
         ambiguous, cut = domains.bounds.ambiguous(), Cut(*domains.start)
         middle = cut.lower / 2 + cut.upper / 2
         open_still = ambiguous.any(dim=1, keepdim=True) | (domains.signs != 0).any(dim=1, keepdim=True)
-        open_still = open_still | (self._rows.shape[1] > 1)
+        balls = torch.tensor([box.ball is not None for box in self._problem.property.boxes])
+        open_still = open_still | (self._rows.shape[1] > 1) | balls[self._boxes[domains.clause]][:, None]
         return torch.cat([ambiguous, (middle > cut.lower) & (middle < cut.upper) & open_still], dim=1)
 
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
         """Both halves of an input, or both signs of a ReLU."""
         neurons, chosen = self._network.neurons, choices.reshape(-1)
         halved = chosen >= neurons
-        children = batch.split(domains, torch.where(halved, 0, chosen))
         twice = torch.arange(len(domains), device=chosen.device).repeat_interleave(2)
-        parents, halved = domains[twice], halved[twice, None]
+        parents = domains[twice]
+        children = replace(parents, depth=parents.depth + 1)
+        if neurons:
+            children = batch.split(domains, torch.where(halved, 0, chosen))
+        halved = halved[twice, None]
         cut = Cut(*parents.start)
         one = torch.zeros_like(cut.lower, dtype=torch.bool)
         one = one.scatter(1, (chosen[twice, None] - neurons).clamp(min=0), value=True) & halved
@@ -217,7 +221,7 @@ class LinearBounding(AbstractBounding):
         found = replace(
             domains,
             bounds=bounds,
-            lower=torch.where(bounds.empty(), torch.inf, torch.fmax(lower, domains.lower)),
+            lower=torch.where(bounds.empty() | _outside(place.ball, cut), torch.inf, torch.fmax(lower, domains.lower)),
             functional=combined[each, best],
             start=tuple(cut._replace(slope=slope)),
         )
@@ -248,7 +252,18 @@ def _least(
     least, _, _ = proved_range(g, cut.lower, cut.upper, place.ball, network.rounding)
     # Each node rounds its products, its relaxation's, and its bias's; so does the input.
     error = network.rounding * 4 * (len(network.nodes) + 1) * (f.abs() @ place.size[start])
-    return total + least - error - place.underflow, g
+    value = total + least - error - place.underflow
+    # Coefficients may overflow where values do not (tiny inputs): infinity is no bound, and no proof of emptiness.
+    return torch.where(value.isfinite(), value, -torch.inf), g
+
+
+def _outside(ball: Ball | None, cut: Cut) -> Tensor:
+    """Which boxes surely do not meet the ball: their nearest point to its centre is too far, rounding counted."""
+    if ball is None:
+        return torch.zeros(len(cut.lower), dtype=torch.bool)
+    away = torch.maximum(cut.lower - ball.centre, ball.centre - cut.upper).clamp(min=0)
+    slack = 2 * (len(ball.centre) + 8) * torch.finfo(torch.float64).eps
+    return stable_norm(ball.scale * away, ball.p) * (1 - slack) - UNDERFLOW * len(ball.centre) > ball.radius
 
 
 def _padded(rows: int, most: int) -> Tensor:

@@ -26,20 +26,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"bough: {error}")
         return BAD_INPUT
     except KeyboardInterrupt:  # outside the search, which ends with what it knows
-        say("bough: interrupted")
-        if options.answers:
-            print_verdict("unknown")
-        return UNFINISHED
-    except MemoryError:
-        say("bough: out of memory; nothing was decided")
-        return DEFECT
-    except BoughError as error:
-        say(f"bough: {error}; nothing was decided")
+        return _stopped(options)
+    except (MemoryError, BoughError) as error:
+        why = "out of memory" if isinstance(error, MemoryError) else error
+        say(f"bough: {why}; nothing was decided")
         return DEFECT
     except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
+        if _interrupted(error):
+            return _stopped(options)
         say(traceback.format_exc())
         say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
         return DEFECT
+
+
+def _stopped(options: argparse.Namespace) -> int:
+    say("bough: interrupted")
+    if options.answers:
+        print_verdict("unknown")
+    return UNFINISHED
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: libraries that are being loaded turn it into one of their own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _parser() -> argparse.ArgumentParser:

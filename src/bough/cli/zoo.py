@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from bough.cli.shared import (
     device_named,
     images_of,
     limit_of,
+    make_folder,
     number,
     numbered,
     numbers,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from bough.budget import Deadline
     from bough.zoo.trial import Recipe
 
+TELL_EVERY = 10.0  # seconds
 DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
 EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
@@ -79,7 +82,8 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
         "--edges",
         type=numbers,
         metavar="[LEAST,]E,M,H",
-        help=f"cost up to which a property is easy, medium, hard; less than LEAST is too easy ({EDGES})",
+        help=f"cost up to which a property is easy, medium, hard; less than LEAST is too easy; by default "
+        f"{EDGES['seconds']} seconds, or {EDGES['bounds']} bounds",
     )
     command.add_argument("--eps-range", type=numbers, metavar="LO,HI", help="radii to choose from")
     command.add_argument(
@@ -102,40 +106,63 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
 
 
 def _train_network(options: argparse.Namespace) -> int:
-    from dataclasses import replace
-
-    from bough.budget import Deadline
+    for name, least in (("images", 1), ("evaluate", 1), ("epochs", 1), ("batch", 1), ("seed", 0)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise BadInput(f"--{name} is {value}; give a whole number, {least} or more")
+    limit = limit_of(options)
     from bough.zoo.architectures import architecture
-    from bough.zoo.training import CARD, CHECKPOINT, RECIPES, Examples, finish, train
+    from bough.zoo.training import CARD, CHECKPOINT, Examples, finish, finished_before, recipe_for, train
 
     built = architecture(options.dataset, options.arch)
-    given = {name: getattr(options, name) for name in ("eps", "epochs", "rate", "batch", "seed")}
-    recipe = RECIPES[options.dataset]
-    if options.eps is not None:  # the schedule keeps its shape
-        given["first_eps"] = recipe.first_eps * options.eps / recipe.eps
-    recipe = replace(recipe, **{name: value for name, value in given.items() if value is not None})
-    options.out.mkdir(parents=True, exist_ok=True)
-    if (options.out / CHECKPOINT).exists() and not options.resume:
-        raise BadInput(f"{options.out} holds a training already; go on with it by --resume, or give another --out")
+    asked = ("eps", "epochs", "rate", "batch", "seed")
+    recipe = recipe_for(options.dataset, **{name: getattr(options, name) for name in asked})
+    there = (options.out / CHECKPOINT).exists()
+    if there != options.resume:
+        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
+        raise BadInput(f"{options.out} {problem}, or give another --out")
+    path = finished_before(options.out, built, recipe)
+    if path is not None:
+        say(f"{path} is finished; {options.out / CARD} says how it was made")
+        print(path)
+        return 0
     device = device_named(options.device)
     images, test = images_of(options, options.dataset, "train"), images_of(options, options.dataset, "test")
+    make_folder(options.out)
     examples = Examples.of(images, device, options.images), Examples.of(test, device)
     say(
-        f"{built.title}: {len(examples[0].labels)} images, eps {recipe.eps:g}, {recipe.epochs} epochs on {device}; "
-        f"errors are those of {min(options.evaluate, len(test))} test images at eps {recipe.eps:g}"
+        f"{built.title}: {len(examples[0].labels)} images, eps growing to {recipe.eps:g} over {recipe.growing} of "
+        f"{recipe.epochs} epochs, on {device}; errors are those of {min(options.evaluate, len(test))} test images"
     )
-    limit = Deadline.after(options.limit_seconds)
-    model = train(built, recipe, examples, options.out, _say_epoch, evaluated=options.evaluate, limit=limit)
-    if model is None:
-        say("the time is up; go on by --resume")
+    tick = Ticks()
+    try:
+        model = train(built, recipe, examples, options.out, _say_epoch, tick, evaluated=options.evaluate, limit=limit)
+        if model is None:
+            say("the time is up; go on by --resume")
+            return UNFINISHED
+        path, errors = finish(model, built, recipe, examples[1], options.out, tick)
+    except KeyboardInterrupt:
+        say("bough: interrupted; what ended is kept, go on by --resume")
         return UNFINISHED
-    path, errors = finish(model, built, recipe, examples[1], options.out)
     say(
         f"{path}: errors on {errors.images} test images at eps {recipe.eps:g}: clean {errors.clean:.2%}, PGD-20 "
         f"{errors.attacked:.2%}, not certified {errors.uncertified:.2%}; {options.out / CARD} says how it was made"
     )
     print(path)
     return 0
+
+
+class Ticks:
+    """A line now and then about something that takes long."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, words: str, done: int, total: int) -> None:
+        """So many of all are done."""
+        if time.monotonic() - self._said > TELL_EVERY:
+            self._said = time.monotonic()
+            say(f"{words}: {done} of {total}")
 
 
 def _say_epoch(line: dict[str, Any]) -> None:

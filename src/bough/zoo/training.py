@@ -56,10 +56,13 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.eps < float("inf") or not 0 <= self.first_eps <= self.eps:
-            raise BadInput(f"eps goes from {self.first_eps} to {self.eps}; give numbers, the first not above the last")
-        if min(self.epochs, self.batch, self.halve) < 1 or self.growing < 0:
-            raise BadInput("epochs, batch and halving must be whole numbers, 1 or more")
+        if not 0 < self.eps < float("inf"):
+            raise BadInput(f"eps is {self.eps}; give a number above 0")
+        if not 0 <= self.first_eps <= self.eps:
+            raise BadInput(f"eps grows from {self.first_eps} to {self.eps}; the first must not be above the last")
+        for name, least in (("epochs", 1), ("batch", 1), ("halve", 1), ("growing", 0)):
+            if getattr(self, name) < least:
+                raise BadInput(f"{name} is {getattr(self, name)}; give a whole number, {least} or more")
         if self.optimiser not in OPTIMISERS:
             raise BadInput(f"there is no optimiser '{self.optimiser}'; there are: {', '.join(OPTIMISERS)}")
         if not 0 < self.rate < float("inf"):
@@ -84,6 +87,17 @@ RECIPES: Mapping[str, Recipe] = {
         eps=0.1, first_eps=0.01, growing=10, epochs=30, rate=1e-3, halve=6, decay=0.0, optimiser="adam", batch=100
     ),
 }
+
+
+def recipe_for(dataset: str, **given: Any) -> Recipe:
+    """The usual recipe with what is given (and not None) instead; schedules keep their shape."""
+    usual, given = RECIPES[dataset], {name: value for name, value in given.items() if value is not None}
+    if "eps" in given:
+        given["first_eps"] = usual.first_eps * given["eps"] / usual.eps
+    if "epochs" in given:
+        share = given["epochs"] / usual.epochs
+        given["growing"], given["halve"] = int(usual.growing * share), max(1, round(usual.halve * share))
+    return replace(usual, **given)
 
 
 def _optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -128,6 +142,7 @@ class Examples:
 
 
 Report = Callable[[dict[str, Any]], None]
+Tick = Callable[[str, int, int], None]  # what is going on, how much of it is done, how much there is
 
 
 def train(
@@ -136,6 +151,7 @@ def train(
     examples: tuple[Examples, Examples],
     folder: Path,
     report: Report,
+    tick: Tick,
     *,
     evaluated: int,
     limit: Deadline,
@@ -152,7 +168,7 @@ def train(
             if limit.passed():
                 return None
             started = time.perf_counter()
-            figures = _epoch(model, optimiser, recipe, train_set, epoch)
+            figures = _epoch(model, optimiser, recipe, train_set, epoch, tick)
             seconds = time.perf_counter() - started
             errors = evaluate(model, test_set, recipe.eps, evaluated)
             line = {"epoch": epoch + 1, "of": recipe.epochs, "eps": recipe.radius(epoch), **figures}
@@ -165,7 +181,12 @@ def train(
 
 
 def _epoch(
-    model: nn.Sequential, optimiser: torch.optim.Optimizer, recipe: Recipe, examples: Examples, epoch: int
+    model: nn.Sequential,
+    optimiser: torch.optim.Optimizer,
+    recipe: Recipe,
+    examples: Examples,
+    epoch: int,
+    tick: Tick,
 ) -> dict[str, float]:
     """One pass over all images; mean robust loss, and the share not certified at the radius of this epoch."""
     for group in optimiser.param_groups:
@@ -184,7 +205,8 @@ def _epoch(
 
     model.train()
     run = Captured(step) if totals.is_cuda else step
-    for pixels, labels in examples.batches(order, recipe.batch):
+    for k, (pixels, labels) in enumerate(examples.batches(order, recipe.batch)):
+        tick(f"epoch {epoch + 1}, images", k * recipe.batch, len(order))
         run(examples.seen(moved(pixels, generator) if recipe.augment else pixels), labels)
     total, certified = totals.tolist()
     if not math.isfinite(total):
@@ -236,13 +258,20 @@ def moved(pixels: Tensor, generator: torch.Generator, by: int = 4) -> Tensor:
     return padded.permute(0, 2, 3, 1)[tuple(i.to(pixels.device) for i in chosen)].permute(0, 3, 1, 2)
 
 
-def evaluate(model: nn.Sequential, examples: Examples, eps: float, count: int, batch: int = 100) -> Errors:
+def _silent(words: str, done: int, total: int) -> None:
+    del words, done, total
+
+
+def evaluate(
+    model: nn.Sequential, examples: Examples, eps: float, count: int, batch: int = 100, tick: Tick = _silent
+) -> Errors:
     """Errors over the first `count` images: as they are, under a PGD attack of 20 steps, and certified."""
     model.eval()
     wrong = torch.zeros(3, dtype=torch.int64, device=examples.pixels.device)
     order = torch.arange(min(count, len(examples.labels)))
     generator = torch.Generator().manual_seed(0)
-    for pixels, labels in examples.batches(order, batch):
+    for k, (pixels, labels) in enumerate(examples.batches(order, batch)):
+        tick("evaluating, images", k * batch, len(order))
         x = examples.seen(pixels)
         missed = model(x).argmax(1) != labels
         attacked = model(attack(model, x, labels, eps, ATTACK_STEPS, generator)).argmax(1) != labels
@@ -254,7 +283,12 @@ def evaluate(model: nn.Sequential, examples: Examples, eps: float, count: int, b
 
 
 def finish(
-    model: nn.Sequential, architecture: Architecture, recipe: Recipe, test_set: Examples, folder: Path
+    model: nn.Sequential,
+    architecture: Architecture,
+    recipe: Recipe,
+    test_set: Examples,
+    folder: Path,
+    tick: Tick = _silent,
 ) -> tuple[Path, Errors]:
     """Write the network as ONNX and its card, after the file was held against the model; its path and its errors."""
     path = folder / f"{architecture.title}.onnx"
@@ -273,7 +307,7 @@ def finish(
         raise NetworkError(
             f"the exported network differs from the trained one by {difference:.2g}; nothing was written"
         )
-    errors = evaluate(model, test_set, recipe.eps, len(test_set.labels))
+    errors = evaluate(model, test_set, recipe.eps, len(test_set.labels), tick=tick)
     card = {
         "network": path.name,
         "dataset": architecture.dataset.name,
@@ -287,6 +321,18 @@ def finish(
     write_bytes(path, data)
     write_text(folder / CARD, json.dumps(card, indent=1) + "\n")
     return path, errors
+
+
+def finished_before(folder: Path, architecture: Architecture, recipe: Recipe) -> Path | None:
+    """The network of a training with this recipe that the folder holds to the end, if it does."""
+    path, card = folder / f"{architecture.title}.onnx", folder / CARD
+    if not (path.is_file() and card.is_file()):
+        return None
+    try:
+        told = json.loads(read_bytes(card, CHECKPOINT_LIMIT, BadInput))
+    except ValueError:
+        return None  # it is written again
+    return path if isinstance(told, dict) and told.get("recipe") == asdict(recipe) else None
 
 
 @contextmanager
