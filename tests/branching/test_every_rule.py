@@ -145,8 +145,9 @@ def test_a_minimum_is_found_as_well(name):
 
 
 def test_every_name_is_a_rule_of_its_own():
-    rules = [rule_named(name) for name in RULES]
-    assert len(set(map(repr, rules))) == len(RULES)
+    """But for `shadow`, which is `smear` with the LP's coefficients."""
+    rules = [rule_named(name) for name in RULES if name != "shadow"]
+    assert len(set(map(repr, rules))) == len(RULES) - 1
 
 
 @pytest.mark.parametrize("name", ["gradient", "earliest", "widest"])

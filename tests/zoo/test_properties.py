@@ -325,6 +325,14 @@ def test_the_files_of_a_table(make):
     third = make.moved("third")
     assert third("--from", make.out / TABLE, "--networks", make.folder, "--every", 2)[0] == 0
     assert third.rows == make.rows[:1]
+    assert third("--from", make.out / TABLE, "--networks", make.folder, "--every", 2, "--resume")[0] == 0
+    status, said = third("--from", make.out / TABLE, "--resume")
+    assert status == 2
+    assert "holds another table" in said
+    assert third.rows == make.rows[:1]
+    status, said = third("--from", make.out / TABLE, "--count", 3)
+    assert status == 2
+    assert "--count says nothing with --from" in said
 
 
 def test_rows_without_an_image_are_counted(make):
@@ -398,6 +406,7 @@ def test_a_bad_table_writes_nothing(make, change, words):
         (("--timeout", 0), "--timeout is 0.0"),
         (("--limit-seconds", "nan"), "--limit-seconds is nan"),
         (("--from", "table.csv"), "give either a NETWORK"),
+        (("--only", "deep"), "--only says nothing without --from"),
     ],
 )
 def test_bad_input_is_said_before_anything_is_written(make, extra, words):

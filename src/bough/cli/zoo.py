@@ -74,7 +74,7 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", type=Path, metavar="FOLDER", help="where the data set's files are")
     command.add_argument("--count", type=int, metavar="N", help="properties of any difficulty; 50 by default")
     for name, flag in DIFFICULTIES.items():
-        command.add_argument(flag, dest=f"{name}count_or_auto", type=int, metavar="N", help=f"properties: {name}")
+        command.add_argument(flag, dest=f"{name}_count", type=int, metavar="N", help=f"properties: {name}")
     command.add_argument("--method", default="dual-fsb", metavar="NAME", help="reference method, as for `bough bench`")
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the method runs")
     command.add_argument("--unit", choices=tuple(EDGES), default="seconds", help="of cost; bounds can be repeated")
@@ -180,6 +180,12 @@ def _properties(options: argparse.Namespace) -> int:
         raise BadInput(f"--timeout is {options.timeout}; give a finite number of seconds above 0")
     if (options.network is None) == (options.table is None):
         raise BadInput("give either a NETWORK to make properties for, or a table of properties by --from")
+    making = {"--count": options.count, "--dataset": options.dataset, "--images": options.images}
+    making |= {flag: getattr(options, f"{name}_count") for name, flag in DIFFICULTIES.items()}
+    writing = {"--networks": options.networks, "--only": options.only or None, "--every": options.every - 1 or None}
+    unheeded = [flag for flag, value in (making if options.network is None else writing).items() if value is not None]
+    if unheeded:
+        raise BadInput(f"{unheeded[0]} says nothing {'with' if options.network is None else 'without'} --from")
     return _properties_from(options) if options.network is None else _properties_made(options, deadline)
 
 
@@ -202,6 +208,7 @@ def _properties_from(options: argparse.Namespace) -> int:
     folders = (Path(), options.table.parent) if options.networks is None else (options.networks,)
     networks = export.check_networks(rows, at_hand, folders)
     export.open_folder(options.out, resume=options.resume)
+    export.check_same(options.out, rows)
     export.write_problems(options.out, rows, at_hand, networks, options.timeout)
     say(f"{len(rows)} properties are in {options.out / export.INSTANCES}")
     return 0 if rows else UNFINISHED
@@ -232,8 +239,9 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     networks = {recipe.network: options.network}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
     say(
-        f"{len(made.rows)} properties are in {options.out / export.INSTANCES}; {made.wrong} images were classified "
-        f"wrongly, {made.unsuitable} gave nothing that was wanted"
+        f"{len(made.rows)} properties are in {options.out / export.INSTANCES}, "
+        f"{sum(row.difficulty == 'timeout' for row in made.rows)} of them not solved; {made.wrong} images were "
+        f"classified wrongly, {made.unsuitable} gave nothing that was wanted"
     )
     if made.why is not None:
         say(f"bough: {made.why}; go on by the same command with --resume")
@@ -273,7 +281,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, int]:
-    by_name = {name: getattr(options, f"{name}count_or_auto") for name in DIFFICULTIES}
+    by_name = {name: getattr(options, f"{name}_count") for name in DIFFICULTIES}
     given = {name: count for name, count in by_name.items() if count is not None}
     if given and options.count is not None:
         raise BadInput("--count is of any difficulty; give either that, or --easy, --medium, --hard, --timeout-count")

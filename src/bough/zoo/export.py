@@ -8,13 +8,14 @@ from pathlib import Path
 
 from bough.api import load_network
 from bough.errors import BadInput, OutputError
-from bough.problem.files import is_there, resolve
+from bough.problem.files import is_there, read_bytes, resolve
 from bough.problem.vnnlib import write_property
 from bough.report.record import write_text
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, as_property, as_text, check_fits
 
 TABLE, INSTANCES, LOG, VNNLIB = "properties.csv", "instances.csv", "probes.jsonl", "vnnlib"
+TABLE_LIMIT = 1 << 28  # bytes
 ImagesOf = Callable[[str, str], Images]  # by data set and split
 
 
@@ -35,6 +36,13 @@ def open_folder(folder: Path, *, resume: bool) -> None:
         (folder / VNNLIB).mkdir(exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot create the folder {folder}: {error.strerror or error}") from error
+
+
+def check_same(folder: Path, rows: Sequence[Row]) -> None:
+    """Refuse a folder that holds another table: its files would lie among those of this one."""
+    there = folder / TABLE
+    if there.is_file() and read_bytes(there, TABLE_LIMIT, OutputError) != as_text(rows).encode():
+        raise OutputError(f"{folder} holds another table; give another folder")
 
 
 def file_name(row: Row) -> str:

@@ -231,7 +231,9 @@ class _Maker:
         count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
         if row is None:
             self.unsuitable += 1
-            ends = " ".join(f"{probe.eps:g}:{probe.outcome.verdict}" for probe in tried.probes)
+            ends = ", ".join(
+                f"{p.eps:g}: {p.outcome.verdict} {self._recipe.scale.cost(p.outcome)}" for p in tried.probes
+            )
             self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self.choice}")
         else:
             cost = f"{row.bounds} bounds, {row.seconds:.2f} s"

@@ -57,6 +57,10 @@ class Scale:
         """The cost at which a probe ends: more than the difficulty asked for would not help."""
         return self.edges[1 + min(DIFFICULTIES.index(asked), 2)] if asked in DIFFICULTIES else self.edges[-1]
 
+    def cost(self, outcome: Outcome) -> str:
+        """What it cost, in the unit that counts here."""
+        return f"{outcome.seconds:.2f} s" if self.unit == "seconds" else f"{outcome.bounds} bounds"
+
     def dearness(self, outcome: Outcome) -> str:
         """How hard the property turned out; `beyond` where it is false, or was given up for another reason than cost.
 

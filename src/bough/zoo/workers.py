@@ -5,9 +5,10 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
@@ -93,7 +94,8 @@ class Processes(AbstractWorkers):
     def start(self, image: int, around: Surroundings, asked: str) -> None:
         """Hand the image to the pool."""
         try:
-            self._started[image, asked] = self._pool.submit(_try_there, self._recipe, image, around, asked)
+            with _deaf():
+                self._started[image, asked] = self._pool.submit(_try_there, self._recipe, image, around, asked)
         except BrokenProcessPool:
             raise _lost() from None
 
@@ -116,6 +118,19 @@ class Processes(AbstractWorkers):
 
 def _lost() -> LostWorker:
     return LostWorker("a process was lost, as a rule because memory ran out; go on with fewer --jobs")
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that are started now do not hear Ctrl-C either, not even while they load their libraries."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _begin() -> None:
