@@ -276,7 +276,7 @@ def test_another_run_is_not_gone_on_with(make, extra, words):
     assert words is None or words in said
 
 
-@pytest.mark.parametrize("text", ["mine\n", "mine", "{}\n", "[]\n", '{"schema": "bough.probes/1"}\n'])
+@pytest.mark.parametrize("text", ["mine\n", "mine", "{}\n", "[]\n", '{"schema": "bough.probes/2"}\n'])
 def test_a_log_of_another_kind_is_refused_and_left_alone(make, text):
     make.out.mkdir()
     (make.out / LOG).write_text(text)

@@ -12,10 +12,11 @@ from bough.api import LoadedNetwork, Options
 from bough.errors import BadInput
 from bough.zoo.table import DIFFICULTIES, Surroundings
 from bough.zoo.trial import _outcome
-from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, choose, tune
+from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, choose, survey, tune
 
 SCALE = Scale("bounds", (10, 100, 1000, 10_000))
 BRACKET = Bracket(0.0, 1.0)
+ENOUGH = 18  # probes: STEPS * 0.65 ** 18 < 1
 
 
 def solver(false_from: float, growth: float, limit: float, seen: list[float]):
@@ -61,7 +62,7 @@ def test_no_probe_is_in_vain_and_what_is_kept_is_right(false_from, growth, asked
 @given(st.integers(2, STEPS), st.floats(0, 8))
 def test_with_enough_probes_the_largest_radius_of_all_is_found(step, growth):
     false_from = BRACKET.radius(step)
-    tried = tune(solver(false_from, growth, SCALE.limit(ANY), []), BRACKET, SCALE, ANY, 10)
+    tried = tune(solver(false_from, growth, SCALE.limit(ANY), []), BRACKET, SCALE, ANY, ENOUGH)
     kept = choose(tried, SCALE, ANY, {ANY})
     assert kept is not None
     assert kept[0].eps == BRACKET.radius(step - 1)
@@ -69,7 +70,7 @@ def test_with_enough_probes_the_largest_radius_of_all_is_found(step, growth):
 
 @given(st.floats(4.5, 8), st.sampled_from(DIFFICULTIES))
 def test_with_enough_probes_every_difficulty_is_found(growth, asked):
-    tried = tune(solver(2.0, growth, SCALE.limit(asked), []), BRACKET, SCALE, asked, 10)
+    tried = tune(solver(2.0, growth, SCALE.limit(asked), []), BRACKET, SCALE, asked, ENOUGH)
     kept = choose(tried, SCALE, asked, ())
     assert kept is not None
     assert kept[1] == asked
@@ -90,12 +91,36 @@ def test_the_threshold_of_a_tiny_network_by_enumeration():
     def probe(eps: float) -> Outcome:
         return _outcome(loaded, around, Options(bounds="lp"), eps)
 
-    tried = tune(probe, Bracket(0, 1), SCALE, ANY, 10)
+    tried = tune(probe, Bracket(0, 1), SCALE, ANY, ENOUGH)
     kept = choose(tried, SCALE, ANY, {ANY})
     assert kept is not None
     assert {probe.outcome.verdict for probe in tried} == {"verified", "falsified"}
     assert truth(kept[0].eps) > 0
     assert truth(kept[0].eps + 1 / STEPS) <= 0
+
+
+@given(st.floats(0, 1.1), st.floats(0, 1.1), st.sampled_from((*DIFFICULTIES, ANY)))
+def test_a_survey_rules_out_only_what_is_decided_without_a_search(proved_to, false_from, asked):
+    seen: list[float] = []
+
+    def look(eps: float) -> Outcome:
+        seen.append(eps)
+        return Outcome("falsified" if eps >= false_from else "verified" if eps <= proved_to else "timeout", 1, 0, 0.0)
+
+    known = survey(look, BRACKET)
+    assert len(seen) <= 18
+    assert known.below == 0 or look(BRACKET.radius(known.below)).verdict == "verified"
+    assert known.above == STEPS + 1 or look(BRACKET.radius(known.above)).verdict == "falsified"
+    undecided = [k for k in range(1, STEPS + 1) if proved_to < BRACKET.radius(k) < false_from]
+    assert all(known.below < k < known.above for k in undecided)
+    first = undecided[0] if undecided else known.above
+    assert first - known.below <= max(2, 0.04 * first)  # the lower edge is known well
+    assert [probe.eps for probe in known.edges] == [
+        BRACKET.radius(k) for k in (known.below, known.above) if 0 < k <= STEPS
+    ]
+    tried = tune(solver(false_from, 3.0, SCALE.limit(asked), []), BRACKET, SCALE, asked, ENOUGH, known)
+    assert all(BRACKET.radius(known.below) < probe.eps for probe in tried if known.below)
+    assert all(known.above > STEPS or probe.eps < BRACKET.radius(known.above) for probe in tried)
 
 
 # What is kept

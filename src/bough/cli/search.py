@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bough.baselines import METHODS
-from bough.cli.shared import MOST_THREADS, count_or_auto, number, print_verdict, say
+from bough.cli.shared import MOST_THREADS, NETWORK_HELP, count_or_auto, number, print_verdict, say
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def add(commands: Commands) -> None:
     verify = commands.add_parser(
         "verify", help="prove a VNN-LIB property of an ONNX network, or refute it", allow_abbrev=False
     )
-    verify.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
+    verify.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
     verify.set_defaults(run=_verify, answers=True)
     robust = commands.add_parser(
         "robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False
     )
-    robust.add_argument("network", metavar="NETWORK", type=Path, help=".onnx or .onnx.gz")
+    robust.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     robust.add_argument(
         "image",
         metavar="IMAGE",
@@ -140,8 +140,9 @@ class _Branching(argparse.Action):
 def _verify(options: argparse.Namespace) -> int:
     chosen = _search_options(options)
     from bough.api import load_network, load_problem
+    from bough.zoo.shipped import network_path
 
-    return _answer(options, load_problem(load_network(options.network), options.property), chosen)
+    return _answer(options, load_problem(load_network(network_path(options.network)), options.property), chosen)
 
 
 def _robustness(options: argparse.Namespace) -> int:
@@ -151,8 +152,9 @@ def _robustness(options: argparse.Namespace) -> int:
     from bough.api import load_network, load_problem
     from bough.problem.images import fitted, read_image
     from bough.problem.property import centre, image_property
+    from bough.zoo.shipped import network_path
 
-    loaded = load_network(options.network)
+    loaded = load_network(network_path(options.network))
     pixels = fitted(read_image(options.image), loaded.network.input_shape)
     clip = None if options.no_clip else (0.0, 1.0)
     asked = image_property(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bough.cli.shared import (
     MOST_THREADS,
+    NETWORK_HELP,
     UNFINISHED,
     device_named,
     images_of,
@@ -66,7 +67,7 @@ def _add_train_network(command: argparse.ArgumentParser) -> None:
 
 
 def _add_properties(command: argparse.ArgumentParser) -> None:
-    command.add_argument("network", metavar="NETWORK", type=Path, nargs="?", help=".onnx or .onnx.gz")
+    command.add_argument("network", metavar="NETWORK", type=Path, nargs="?", help=NETWORK_HELP)
     command.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for all that is written")
     command.add_argument("--dataset", metavar="NAME", help="mnist or cifar10")
     command.add_argument("--split", choices=("train", "test"), default="test", help="which images; test by default")
@@ -98,7 +99,7 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
     command.add_argument("--limit-seconds", type=float, metavar="S", help="start no image after S seconds in all")
     command.add_argument("--resume", action="store_true", help="go on with DIR")
     command.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds in instances.csv; 300")
-    command.add_argument("--from", dest="table", type=Path, metavar="CSV", help="write the files of a table there is")
+    command.add_argument("--from", dest="table", type=Path, metavar="CSV", help="write the files of a table there is; mnist and cifar10 come with bough")
     command.add_argument("--networks", type=Path, metavar="FOLDER", help="with --from: where the networks are")
     command.add_argument("--only", default="", metavar="TEXT", help="with --from: rows with TEXT in their files' names")
     command.add_argument("--every", type=int, default=1, metavar="N", help="with --from: every N-th of these rows")
@@ -192,21 +193,22 @@ def _properties(options: argparse.Namespace) -> int:
 def _properties_from(options: argparse.Namespace) -> int:
     from functools import lru_cache
 
-    from bough.zoo import export, table
+    from bough.zoo import export, shipped, table
 
     if options.every < 1:
         raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
 
     at_hand = lru_cache(lambda name, split: images_of(options, name, split))
-    listed = [row for row in table.read_table(options.table) if options.only in export.file_name(row)]
+    path = shipped.table_path(options.table)
+    listed = [row for row in table.read_table(path) if options.only in export.file_name(row)]
     if not listed:
         raise BadInput(f"{options.table} lists no row with '{options.only}' in its file's name; check --only")
     found = export.ready(listed, at_hand)
     if found.absent:
         say(f"note: {found.absent} of {len(listed)} rows are left out: their images are not at hand")
     rows = found.rows[:: options.every]
-    folders = (Path(), options.table.parent) if options.networks is None else (options.networks,)
-    networks = export.check_networks(rows, at_hand, folders)
+    folders = (Path(), path.parent) if options.networks is None else (options.networks,)
+    networks = export.check_networks(rows, at_hand, (*folders, shipped.NETWORKS))
     export.open_folder(options.out, resume=options.resume)
     export.check_same(options.out, rows)
     export.write_problems(options.out, rows, at_hand, networks, options.timeout)
@@ -218,13 +220,14 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     import torch
 
     from bough.api import load_network
-    from bough.zoo import datasets, export, log, properties, table, workers
+    from bough.zoo import datasets, export, log, properties, shipped, table, workers
 
     torch.set_num_threads(1)
     recipe, wanted = _recipe(options), _wanted(options)
     if not 1 <= options.jobs <= MOST_THREADS:
         raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
-    loaded = load_network(options.network)
+    path = shipped.network_path(options.network)
+    loaded = load_network(path)
     try:
         table.check_fits(loaded.network, datasets.known(options.dataset))
     except BadInput as error:
@@ -236,7 +239,7 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     known = log.Log(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}"))
     crew = workers.Here(loaded, recipe) if options.jobs == 1 else workers.Processes(options.jobs, recipe)
     made = properties.make(recipe, wish, loaded, crew, known, say, deadline)
-    networks = {recipe.network: options.network}
+    networks = {recipe.network: path}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
     say(
         f"{len(made.rows)} properties are in {options.out / export.INSTANCES}, "

@@ -15,7 +15,7 @@ from bough.errors import BadInput, OutputError
 from bough.zoo.trial import Tried
 from bough.zoo.tuning import Outcome, Probe
 
-SCHEMA = "bough.probes/1"
+SCHEMA = "bough.probes/2"
 
 
 class Log:
@@ -63,8 +63,8 @@ class Log:
             if "skipped" in entry:
                 self._skipped.add(entry["image"])
                 return
-            probes = tuple(Probe(p["eps"], Outcome(**p["outcome"])) for p in entry["probes"])
-            tried = Tried(**{**entry, "probes": probes})
+            lists = {name: _probes(entry[name]) for name in ("probes", "edges")}
+            tried = Tried(**{**entry, **lists})
             self.done[tried.image, tried.asked] = tried
         except (KeyError, TypeError):
             raise BadInput(f"{where}: not an image that was tried; remove the line") from None
@@ -81,6 +81,10 @@ class Log:
                 file.write(json.dumps(entry, allow_nan=False) + "\n")
         except OSError as error:
             raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
+
+
+def _probes(entries: Any) -> tuple[Probe, ...]:
+    return tuple(Probe(p["eps"], Outcome(**p["outcome"])) for p in entries)
 
 
 def _contents(path: Path) -> bytes:

@@ -91,7 +91,7 @@ class Choice:
         """The row that an image gives, if there is room for it."""
         self._taken += 1
         room = [name for name, left in self._room.items() if left]
-        kept = choose(tried.probes, self._recipe.scale, tried.asked, room)
+        kept = choose(tried.all, self._recipe.scale, tried.asked, room)
         if kept is None:
             return None
         probe, difficulty = kept
@@ -232,7 +232,7 @@ class _Maker:
         if row is None:
             self.unsuitable += 1
             ends = ", ".join(
-                f"{p.eps:g}: {p.outcome.verdict} {self._recipe.scale.cost(p.outcome)}" for p in tried.probes
+                f"{p.eps:g}: {p.outcome.verdict} {self._recipe.scale.cost(p.outcome)}" for p in tried.all
             )
             self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self.choice}")
         else:

@@ -8,7 +8,7 @@ from bough.api import LoadedNetwork, Options, load_problem, solve
 from bough.errors import BadInput
 from bough.zoo.datasets import Dataset
 from bough.zoo.table import Surroundings
-from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, tune
+from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,12 @@ class Tried:
     target: int
     device: str
     probes: tuple[Probe, ...]
+    edges: tuple[Probe, ...]  # the largest radius proved without a split, and the smallest refuted by an attack
+
+    @property
+    def all(self) -> tuple[Probe, ...]:
+        """Those that searched come first."""
+        return self.probes + self.edges
 
 
 def try_image(loaded: LoadedNetwork, recipe: Recipe, image: int, around: Surroundings, asked: str) -> Tried:
@@ -73,9 +79,10 @@ def try_image(loaded: LoadedNetwork, recipe: Recipe, image: int, around: Surroun
         options = replace(options, timeout=limit)
     else:
         options = replace(options, most_bounds=math.ceil(limit))
+    known = survey(partial(_outcome, loaded, around, replace(options, most_bounds=1)), recipe.bracket)
     probe = partial(_outcome, loaded, around, options)
-    probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes)
-    return Tried(image, asked, around.target, str(options.resolved(loaded.network).device), probes)
+    probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, known)
+    return Tried(image, asked, around.target, str(options.resolved(loaded.network).device), probes, known.edges)
 
 
 def _outcome(loaded: LoadedNetwork, around: Surroundings, options: Options, eps: float) -> Outcome:

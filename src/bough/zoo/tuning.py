@@ -3,7 +3,9 @@
     dearness    trivial < easy < medium < hard < timeout < beyond
 
 A larger radius is never easier: where a property is false, or too dear, all larger radii are ruled out, and where it is
-true, but too cheap, all smaller ones. Nothing here solves anything, or looks at a clock.
+true, but too cheap, all smaller ones. Most radii are proved without a split or refuted by an attack, so those are found
+first, by looks that cost next to nothing, and the dear probes lie between. Nothing here solves anything, or looks at a
+clock.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,6 +17,8 @@ from bough.zoo.table import DIFFICULTIES
 
 UNITS = ("seconds", "bounds")
 STEPS = 1000  # of the grid of radii: fixed, so that a table can be made again
+FINE, COARSE = 0.03, 0.15  # how well a survey knows its edges: searches begin at the lower one
+LEAN = 0.35  # where a bracket is parted: what is too dear costs all that a probe may, what is too cheap very little
 ANY = "any"
 """What is asked for when the difficulty does not matter: the largest radius that is true, or timed out."""
 
@@ -90,14 +94,57 @@ class Bracket:
         return float(f"{self.low + (self.high - self.low) * step / STEPS:.12g}")
 
 
+@dataclass(frozen=True)
+class Survey:
+    """The steps between which a search is needed, and the two looks that show it, as far as there are such."""
+
+    below: int = 0
+    above: int = STEPS + 1
+    edges: tuple[Probe, ...] = ()
+
+
+def survey(look: Callable[[float], Outcome], bracket: Bracket) -> Survey:
+    """Where neither the bounds of the root nor an attack decide; `look` ends before the first split."""
+    seen: dict[int, Outcome] = {}
+    below, above = 0, STEPS + 1  # proved, and refuted
+    first = last = 0  # steps that are neither, as far as known
+
+    def at(step: int) -> str:
+        seen[step] = look(bracket.radius(step))
+        return seen[step].verdict
+
+    while not first and above - below > 1:
+        middle = (below + above) // 2
+        match at(middle):
+            case Verdict.VERIFIED.value:
+                below = middle
+            case Verdict.FALSIFIED.value:
+                above = middle
+            case _:
+                first = last = middle
+    while first - below > max(1, FINE * first):
+        middle = (below + first) // 2
+        below, first = (middle, first) if at(middle) == Verdict.VERIFIED.value else (below, middle)
+    while last and above - last > max(1, COARSE * last):
+        middle = (last + above) // 2
+        above, last = (middle, last) if at(middle) == Verdict.FALSIFIED.value else (above, middle)
+    edges = tuple(Probe(bracket.radius(step), seen[step]) for step in (below, above) if step in seen)
+    return Survey(below, above, edges)
+
+
 def tune(
-    probe: Callable[[float], Outcome], bracket: Bracket, scale: Scale, asked: str, probes: int = 5
+    probe: Callable[[float], Outcome],
+    bracket: Bracket,
+    scale: Scale,
+    asked: str,
+    probes: int = 5,
+    known: Survey = Survey(),  # noqa: B008 (a frozen value)
 ) -> tuple[Probe, ...]:
     """Try radii until one is as hard as asked for, or the probes are used up, or no radius is left."""
     tried: list[Probe] = []
-    below, above = 0, STEPS + 1  # steps known to be too cheap, and too dear
+    below, above = known.below, known.above  # steps known to be too cheap, and too dear
     while len(tried) < probes and above - below > 1:
-        middle = (below + above) // 2
+        middle = below + max(1, int(LEAN * (above - below)))
         tried.append(Probe(bracket.radius(middle), probe(bracket.radius(middle))))
         found = scale.dearness(tried[-1].outcome)
         if found == asked:

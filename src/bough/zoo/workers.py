@@ -10,11 +10,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
 from bough.api import LoadedNetwork, load_network
 from bough.errors import BoughError
+from bough.zoo.shipped import network_path
 from bough.zoo.table import Surroundings
 from bough.zoo.trial import Recipe, Tried, try_image
 
@@ -148,8 +150,8 @@ def _end_with_parent() -> None:
 
 
 @lru_cache(maxsize=1)
-def _network(path: str) -> LoadedNetwork:
-    return load_network(path)
+def _network(name: str) -> LoadedNetwork:
+    return load_network(network_path(Path(name)))
 
 
 def _try_there(recipe: Recipe, image: int, around: Surroundings, asked: str) -> Tried:
