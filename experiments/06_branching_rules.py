@@ -1,19 +1,21 @@
 """All branching rules on the same properties and bounds: tables of properties enter, records and one table leave.
 
     BOUGH_DATA=... python experiments/06_branching_rules.py --out rules --timeout 30
-        --rows mnist/properties.csv mnist_wide_kw 20 --rows $BOUGH_DATA/data/paper_results.csv cifar_base_kw 10
-        [--rule kfsb ...] [--difficulty easy] [--networks FOLDER] [--fields bounds=dual,intermediate=fixed] [--resume]
+        --rows mnist mnist_base/easy 20 --rows $BOUGH_DATA/data/paper_results.csv cifar_base_kw/easy 10
+        [--rule kfsb ...] [--seed 0] [--cheapest 6] [--fields bounds=dual,intermediate=fixed] [--once] [--resume]
 
-`--rows TABLE NETWORK COUNT` takes the first COUNT properties of a difficulty from a table that `bough properties`
-wrote, or from the paper's, whose network has NETWORK in its name and whose image is at hand. Every rule is run twice:
-eight domains a step, where branches and bounds are counted, and with as many as bough takes by itself, where seconds
-are. Means are over what all rules that solved anything solved; since one weak rule can leave little of that, each is
-also held against --against on what both solved. The files lie under --out, and `--resume` goes on with what is there.
+`--rows TABLE NETWORK COUNT` takes the first COUNT properties from a table that `bough properties` wrote, or from the
+paper's, whose network has NETWORK in its name and whose image is at hand; NETWORK/easy means those of one difficulty,
+and with `--seed` they are drawn. Every rule is run twice: eight domains a step, where branches and bounds are counted,
+and with as many as bough takes by itself, where seconds are. Means are over what all rules that solved anything solved;
+since one weak rule can leave little of that, each is also held against --against on what both solved. The files lie
+under --out, and `--resume` goes on with what is there.
 """
 
 import argparse
 import math
 import os
+import random
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -28,7 +30,7 @@ from bough.bench.runner import Selection, finished_runs, plan, run_tasks
 from bough.bench.summary import SOLVED, progress_line
 from bough.branching import RULES
 from bough.budget import Deadline
-from bough.zoo import datasets, export
+from bough.zoo import datasets, export, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, read_table
 
@@ -44,11 +46,13 @@ def main() -> int:
     parser.add_argument("--rows", nargs=3, action="append", required=True, metavar=("TABLE", "NETWORK", "COUNT"))
     parser.add_argument("--rule", action="append", help="may be given again; all of them by default")
     parser.add_argument("--against", default="babsr", help="the rule whose branches others are divided by")
-    parser.add_argument("--difficulty", default="easy")
+    parser.add_argument("--seed", type=int, help="draw the rows")
+    parser.add_argument("--cheapest", type=int, help="of these rows, so many that took the reference method least")
     parser.add_argument("--networks", type=Path, help="where the tables' networks are")
     parser.add_argument("--data", type=Path, help="where the images are")
     parser.add_argument("--fields", default="bounds=dual", help="of every method, as for `bough bench --method`")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--once", action="store_true", help="eight domains a step only; seconds are of that run, too")
     parser.add_argument("--timeout", type=float, default=30.0)
     parser.add_argument("--limit-seconds", type=float, default=math.inf, help="start no run after so many")
     parser.add_argument("--resume", action="store_true")
@@ -58,7 +62,8 @@ def main() -> int:
     export.open_folder(options.out, resume=options.resume)
     if not (options.out / export.INSTANCES).exists():
         write_problems(options)
-    described = {(rule, batch): method(options.fields, rule, batch) for rule in rules for batch in (SMALL_BATCH, None)}
+    batches = (SMALL_BATCH,) if options.once else (SMALL_BATCH, None)
+    described = {(rule, batch): method(options.fields, rule, batch) for rule in rules for batch in batches}
     methods = {key: parse_method(text, options.device) for key, text in described.items()}
     instances, records = options.out / export.INSTANCES, options.out / "records.jsonl"
     tasks = plan(instances, list(methods.values()), Selection(timeout=options.timeout), {})
@@ -69,6 +74,8 @@ def main() -> int:
 
     entries = run_tasks(tasks, done, records, seen, Deadline.after(min(options.limit_seconds, 1e9)))
     runs = {key: {_asked(e): e for e in entries if e["method"] == methods[key].name} for key in methods}
+    if options.once:
+        runs |= {(rule, None): runs[rule, SMALL_BATCH] for rule in rules}
     print(table(rules, runs, options.against))
     return 0 if len(entries) == len(tasks) else 3
 
@@ -88,10 +95,17 @@ def write_problems(options: argparse.Namespace) -> None:
         return datasets.load(name, split, folder)
 
     rows: list[Row] = []
-    for path, network, count in options.rows:
-        listed = [r for r in read_table(Path(path)) if r.difficulty == options.difficulty and network in r.network]
-        rows += export.ready(listed, images_of).rows[: int(count)]
-    folders = [Path(), shared / "networks", *(Path(path).parent for path, _, _ in options.rows)]
+    for path, named, count in options.rows:
+        network, _, difficulty = named.partition("/")
+        listed = read_table(shipped.table_path(Path(path)))
+        fitting = [r for r in listed if network in r.network and difficulty in ("", r.difficulty)]
+        found = list(export.ready(fitting, images_of).rows)
+        if options.seed is not None:
+            random.Random(options.seed).shuffle(found)
+        rows += found[: int(count)]
+    if options.cheapest is not None:
+        rows = sorted(rows, key=lambda row: row.seconds or 0.0)[: options.cheapest]
+    folders = [Path(), shared / "networks", *(Path(path).parent for path, _, _ in options.rows), shipped.NETWORKS]
     networks = export.check_networks(rows, images_of, folders if options.networks is None else [options.networks])
     export.write_problems(options.out, rows, images_of, networks, options.timeout)
 

@@ -226,6 +226,7 @@ class Options:
             "strong": Strong(),
             "strong-min": Strong("min"),
             "strong-max": Strong("max"),
+            "strong-product": Strong("product"),
             "strong-subset": Strong(subset=Subset(seed=self.seed)),
             "gradient": SteepestGradient(),
             "earliest": Earliest(),

@@ -19,7 +19,7 @@ from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
 from bough.branching.babsr import local_bias, scores
 from bough.branching.base import LookAhead
-from bough.branching.improvement import Measure, improvements
+from bough.branching.improvement import LEAST_GAIN, Measure, improvements
 from bough.branching.strong import TIE, Strong, listed
 from bough.branching.subset import Subset
 from bough.budget import Deadline, OutOfTime
@@ -31,7 +31,7 @@ from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
 NEVER = Deadline.never()
-MEASURES: tuple[Measure, ...] = ("mean", "min", "max")
+MEASURES: tuple[Measure, ...] = ("mean", "min", "max", "product")
 BOUNDERS: dict[str, AbstractBounder] = {
     "lp": PlanetLP(early_stop=False),
     "refreshed lp": PlanetLP(TightBounds(refresh=True)),
@@ -56,7 +56,10 @@ def slow_improvement(parent: float, children: tuple[float, float], measure: Meas
     """Eq. 8 as it is printed, or its children one by one."""
     if measure == "mean":
         return (min(children[0], 0.0) + min(children[1], 0.0) - 2 * parent) / (-2 * parent)
-    return {"min": min, "max": max}[measure]((min(c, 0.0) - parent) / -parent for c in children)
+    shares = [(min(c, 0.0) - parent) / -parent for c in children]
+    if measure == "product":
+        return math.sqrt(math.prod(max(share, LEAST_GAIN) for share in shares))
+    return {"min": min, "max": max}[measure](shares)
 
 
 # The measure
@@ -80,6 +83,7 @@ def test_the_improvement_by_hand():
     assert found["mean"] == [0.0, 0.25, 0.75, 0.5, 1.0]
     assert found["min"] == [0.0, 0.0, 0.5, 0.0, 1.0]
     assert found["max"] == [0.0, 0.5, 1.0, 1.0, 1.0]
+    assert found["product"] == pytest.approx([LEAST_GAIN, math.sqrt(0.5 * LEAST_GAIN), math.sqrt(0.5), 0.01, 1.0])
 
 
 def test_another_cutoff_moves_everything():
@@ -96,13 +100,14 @@ def test_edges_of_the_improvement():
     parents = tensor([0.0, -math.inf])
     found = improvements(parents, children.expand(2, -1, -1))
     assert found.tolist() == [[0.0, 0.5, 1.0, -math.inf], [0.0, 0.0, 0.0, -math.inf]]
+    assert improvements(parents, children.expand(2, -1, -1), measure="product")[:, -1].tolist() == [-math.inf] * 2
 
 
 # The choice
 
 
 @pytest.mark.parametrize(
-    ("name", "measure"), [*((name, "mean") for name in BOUNDERS), ("lp", "min"), ("lp", "max"), ("dual", "min")]
+    ("name", "measure"), [*((name, "mean") for name in BOUNDERS), ("lp", "min"), ("lp", "max"), ("dual", "min"), ("lp", "product")]
 )
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
 def test_the_choice_is_brute_forces(kind, name, measure, monkeypatch):

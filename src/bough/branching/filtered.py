@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bough.branching.babsr import Memory, Scores, local_bias, scores
 from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.improvement import LEAST_GAIN
 from bough.branching.influence import influence
 from bough.domain.batch import DomainBatch
 from bough.network.graph import Network
@@ -22,7 +23,6 @@ from bough.problem.problem import Problem
 
 TINY = 1e-12
 TIE = 1e-6
-LEAST_GAIN = 1e-4  # of the parent's distance from 0
 FLAT = 1e-6  # of what the relaxation cuts off: a bound so close below 0 tells nothing about where to split
 
 

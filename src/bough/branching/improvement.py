@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Measure = Literal["mean", "min", "max"]
+Measure = Literal["mean", "min", "max", "product"]
+LEAST_GAIN = 1e-4  # of the way, in a product: a child that gains nothing must not hide what the other gains
 
 
 def improvements(parent: Tensor, children: Tensor, cutoff: float = 0.0, measure: Measure = "mean") -> Tensor:
@@ -14,7 +15,8 @@ def improvements(parent: Tensor, children: Tensor, cutoff: float = 0.0, measure:
 
     The paper's m_v (Eq. 8), the mean over both children, is for a cutoff of 0; another takes the place of 0. `min` and
     `max` take the worse or the better child instead, as the footnote in its Appendix D.1 does: the order is that of the
-    children's bounds, cut off where a child is closed.
+    children's bounds, cut off where a child is closed. `product` is the geometric mean, as MIP solvers weigh children: one
+    that gains much does not make up for one that gains nothing.
 
     At the cutoff itself there is no way left to be relative to: there m is made of 0 and 1, a child still open or
     closed. Of an unbounded parent every split is worth 0. A split whose children are at minus infinity was not tried,
@@ -27,4 +29,7 @@ def improvements(parent: Tensor, children: Tensor, cutoff: float = 0.0, measure:
     share = share.masked_fill(children == -torch.inf, -torch.inf)
     if measure == "mean":
         return share.mean(dim=2)
+    if measure == "product":
+        both = share.clamp(min=LEAST_GAIN).prod(dim=2).sqrt()
+        return both.where((share > -torch.inf).all(dim=2), -torch.inf)
     return share.min(dim=2).values if measure == "min" else share.max(dim=2).values
