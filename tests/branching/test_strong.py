@@ -107,7 +107,8 @@ def test_edges_of_the_improvement():
 
 
 @pytest.mark.parametrize(
-    ("name", "measure"), [*((name, "mean") for name in BOUNDERS), ("lp", "min"), ("lp", "max"), ("dual", "min"), ("lp", "product")]
+    ("name", "measure"),
+    [*((name, "mean") for name in BOUNDERS), ("lp", "min"), ("lp", "max"), ("dual", "min"), ("lp", "product")],
 )
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
 def test_the_choice_is_brute_forces(kind, name, measure, monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch, split
+from bough.domain.batch import DomainBatch, Relaxed, split
 from bough.problem.problem import Problem
 
 
@@ -69,6 +69,11 @@ class AbstractBounding(ABC):
         None where the bounder cannot tell. For choosing only, so it need not be proved.
         """
         del domains
+        return None
+
+    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed | None:
+        """What the relaxation says of domains that this bounder has bounded; None where it keeps no such thing."""
+        del domains, deadline
         return None
 
     def notes(self) -> Mapping[str, float]:

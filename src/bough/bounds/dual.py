@@ -13,7 +13,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from bough.bounds.ascent import Ascent, Climber, Duals, Question, evaluate, first_values, row_weights
+from bough.bounds.ascent import Ascent, Climb, Climber, Duals, Question, evaluate, first_values, row_weights
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.intermediate import AbstractIntermediate, Asked, TightBounds
 from bough.bounds.linear import Region, bound_rows
@@ -22,7 +22,7 @@ from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline, OutOfTime
-from bough.domain.batch import Bounds, DomainBatch
+from bough.domain.batch import Bounds, DomainBatch, Relaxed
 from bough.problem.problem import Problem
 
 MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
@@ -290,7 +290,10 @@ class DualBounding(AbstractBounding):
 
     def _points(self, place: _Place, asked: Question, duals: Duals) -> Tensor:
         """The corner of the box that attains each bound."""
-        vertex: Tensor = evaluate(place.climber, asked, duals).products.vertex[: len(duals.p)]
+        return self._corners(place, evaluate(place.climber, asked, duals), len(duals.p))
+
+    def _corners(self, place: _Place, found: Climb, count: int) -> Tensor:
+        vertex: Tensor = found.products.vertex[:count]
         low, high = place.root.lower, place.root.upper
         return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
 
@@ -374,6 +377,28 @@ class DualBounding(AbstractBounding):
             low, high = (-g.sign() - room).clamp(-1, 1), (-g.sign() + room).clamp(-1, 1)
             lower[rows], upper[rows] = (net.middle + net.radius * s.double() for s in (low, high))
         return lower, upper
+
+    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed:
+        """A pass back and a pass forward at the duals as they are stored.
+
+        What is left of nu >= 0 after the slope's share went to `x >= z` is the multiplier of `x >= 0`.
+        """
+        wide = domains.start[0].new_zeros(6, len(domains), len(self._slots))
+        points, value = domains.lower.new_zeros(len(domains), self._network.inputs), torch.zeros_like(domains.lower)
+        for place, all_rows in self._by_place(domains):
+            for rows in all_rows.split(self._batch):
+                deadline.check()
+                asked, duals = self._question(place, domains[rows])
+                found = evaluate(place.climber, asked, duals)
+                count, n = asked.signs.shape
+                nu, p, lam, z, x = (t[:count, :n] for t in (found.nu, found.p, found.lam, found.z, found.x))
+                free = asked.signs == 0
+                up, down = nu.clamp(min=0) * free, (-nu).clamp(min=0) * free
+                mine = wide.new_zeros(6, count, len(self._slots))
+                mine[..., self._own(place)] = torch.stack((up * (1 - p), up * p, down, lam, z, x)).to(wide)
+                wide[:, rows] = mine
+                points[rows], value[rows] = self._corners(place, found, count), found.value[:count].double()
+        return Relaxed(self._slots, *wide, points, value)
 
     def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
         """Signs of the slots, and duals in 16 bits, which multipliers enter in units; ReLU bounds follow from signs."""

@@ -21,7 +21,7 @@ from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.linear import Proved, Region, bound_clause, by_multipliers, by_slopes, proved_rows
 from bough.budget import Deadline
-from bough.domain.batch import INFEASIBLE, Bounds, DomainBatch
+from bough.domain.batch import INFEASIBLE, Bounds, DomainBatch, Relaxed
 from bough.errors import SolverFailure
 from bough.network.graph import Network
 from bough.problem.problem import Problem
@@ -189,6 +189,42 @@ class PlanetBounding(AbstractBounding):
         where = replace(self._root_region(clause.box, deadline), lower=lower, upper=upper, bounds=bounds)
         point = self._point(clause.box, solution, (lower[0] + upper[0]) / 2)
         return self._prove(where, clause, [solution])[1], torch.minimum(torch.maximum(point, lower[0]), upper[0])
+
+    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed:
+        """Each LP once more, from its own basis: no iteration, as a rule. A domain that has no optimum gets zeros."""
+        boxes = sorted({self._problem.clauses[c].box for c in domains.clause.tolist()})
+        ambiguous = [self._root_region(box, deadline).bounds.ambiguous()[0] for box in boxes]
+        neurons = torch.stack(ambiguous).any(dim=0).nonzero()[:, 0]
+        wide = torch.zeros(len(domains), 6, self._network.neurons, dtype=torch.float64)
+        points = torch.zeros(len(domains), self._network.inputs, dtype=torch.float64)
+        for d, c in enumerate(domains.clause.tolist()):
+            clause = self._problem.clauses[c]
+            try:
+                solution = self._solve(domains, d, clause, np.inf, deadline)
+            except SolverFailure as failure:
+                _log.info("a domain is seen without its relaxation: %s", failure)
+                continue
+            if solution.status is Status.OPTIMAL:
+                self._see(clause, domains.bounds[torch.tensor([d])], solution, wide[d])
+                centre = self._root_region(clause.box, deadline).lower[0]
+                points[d] = self._point(clause.box, solution, centre)
+        return Relaxed(neurons, *wide[:, :, neurons].unbind(dim=1), points, domains.lower)
+
+    def _see(self, clause: Clause, bounds: Bounds, solution: Solution, into: Tensor) -> None:
+        """Fill `into` [6, neurons]: the fields of `Relaxed`, in order, as far as they are about ReLUs.
+
+        A multiplier of the limit `x <= u`, which the chord has at its end, counts as one of the chord.
+        """
+        layout = self._models[clause.box].layout
+        columns, duals, reduced = map(torch.from_numpy, (solution.columns, solution.row_dual, solution.column_dual))
+        amb, own = torch.from_numpy(layout.amb).long(), torch.from_numpy(layout.z_column >= 0)
+        free, limit = bounds.ambiguous()[0, amb].double(), reduced[layout.amb_x]
+        into[0, amb] = limit.clamp(min=0) * free
+        into[1, amb] = duals[layout.above_rows].clamp(min=0) * free
+        into[2, amb] = -(duals[layout.below_rows].clamp(max=0) + limit.clamp(max=0)) * free
+        into[3, own] = duals[layout.z_row[own]]
+        into[4, own] = columns[layout.z_column[own]]
+        into[5, amb] = columns[layout.amb_x]
 
     def _solve(self, domains: DomainBatch, d: int, clause: Clause, cutoff: float, deadline: Deadline) -> Solution:
         basis = self._bases.get(int(domains.start[0][d]))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.domain.batch import DomainBatch
+from bough.domain.batch import DomainBatch, Relaxed
 from bough.problem.problem import Problem
 
 
@@ -34,6 +34,11 @@ def _anywhere(domains: DomainBatch) -> None:
     del domains
 
 
+def _unseen(domains: DomainBatch) -> Relaxed | None:
+    del domains
+    return None
+
+
 @dataclass(frozen=True)
 class LookAhead:
     """What a rule may ask of the search before it decides.
@@ -43,7 +48,8 @@ class LookAhead:
     search wants to split at once; a rule that names fewer is asked for no more. `unsafe_boxes(domains)` says in which
     input boxes, lower and upper [domains, inputs], unsafe points can be as far as the bounds tell; None: not known.
     `bound` is asked and answers as `estimate`, and its bounds are those that the children would have in the search, but
-    for children above `cutoff`, which are closed; ReLUs that cannot be split cost nothing.
+    for children above `cutoff`, which are closed; ReLUs that cannot be split cost nothing. `relaxed` is what the
+    bounder's relaxation says of the domains; None: not known.
     """
 
     estimate: Callable[[DomainBatch, Tensor], Tensor] = _blind
@@ -51,6 +57,7 @@ class LookAhead:
     unsafe_boxes: Callable[[DomainBatch], tuple[Tensor, Tensor] | None] = _anywhere
     bound: Callable[[DomainBatch, Tensor], Tensor] = _blind
     cutoff: float = 0.0
+    relaxed: Callable[[DomainBatch], Relaxed | None] = _unseen
 
 
 BLIND = LookAhead()

@@ -15,8 +15,8 @@ def improvements(parent: Tensor, children: Tensor, cutoff: float = 0.0, measure:
 
     The paper's m_v (Eq. 8), the mean over both children, is for a cutoff of 0; another takes the place of 0. `min` and
     `max` take the worse or the better child instead, as the footnote in its Appendix D.1 does: the order is that of the
-    children's bounds, cut off where a child is closed. `product` is the geometric mean, as MIP solvers weigh children: one
-    that gains much does not make up for one that gains nothing.
+    children's bounds, cut off where a child is closed. `product` is the geometric mean, as MIP solvers weigh children:
+    one that gains much does not make up for one that gains nothing.
 
     At the cutoff itself there is no way left to be relative to: there m is made of 0 and 1, a child still open or
     closed. Of an unbounded parent every split is worth 0. A split whose children are at minus infinity was not tried,

@@ -99,7 +99,13 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
     command.add_argument("--limit-seconds", type=float, metavar="S", help="start no image after S seconds in all")
     command.add_argument("--resume", action="store_true", help="go on with DIR")
     command.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds in instances.csv; 300")
-    command.add_argument("--from", dest="table", type=Path, metavar="CSV", help="write the files of a table there is; mnist and cifar10 come with bough")
+    command.add_argument(
+        "--from",
+        dest="table",
+        type=Path,
+        metavar="CSV",
+        help="write the files of a table there is; mnist and cifar10 come with bough",
+    )
     command.add_argument("--networks", type=Path, metavar="FOLDER", help="with --from: where the networks are")
     command.add_argument("--only", default="", metavar="TEXT", help="with --from: rows with TEXT in their files' names")
     command.add_argument("--every", type=int, default=1, metavar="N", help="with --from: every N-th of these rows")

@@ -122,6 +122,33 @@ class DomainBatch:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """What the relaxation of a batch of domains says at its best duals: for choosing only, nothing here is proved.
+
+    Arrays are [domains, n], about the ReLUs `neurons`, all that may be ambiguous. Of an ambiguous ReLU with input z and
+    output x the relaxation knows `x >= 0`, `x >= z` and `x <= chord(z)`; `zero`, `above` and `below` are their
+    multipliers, not negative, so `zero + above - below` is the coefficient nu on x of what is bounded; elsewhere all
+    three are 0. `through` is the coefficient on z that takes its place further back, `before` and `after` are z and x
+    at the relaxation's own minimum; these are known of ReLUs that are split, too.
+    """
+
+    neurons: Tensor  # int64 [n]
+    zero: Tensor
+    above: Tensor
+    below: Tensor
+    through: Tensor
+    before: Tensor
+    after: Tensor
+    point: Tensor  # [domains, inputs]: where the minimum is
+    value: Tensor  # [domains]: the minimum
+
+    def __getitem__(self, rows: Tensor) -> "Relaxed":
+        """Of some domains."""
+        mine = {name: getattr(self, name)[rows] for name in vars(self) if name != "neurons"}
+        return Relaxed(neurons=self.neurons, **mine)
+
+
 def split(domains: DomainBatch, neurons: Tensor) -> DomainBatch:
     """All children, next to each other, of domains whose ReLUs `neurons` [domains, levels] (or [domains]) are split.
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bough.bounds.base import AbstractBounding
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch
+from bough.domain.batch import DomainBatch, Relaxed
 
 MOST_RELUS = 1 << 21  # of all children bounded together, unless the search's own batch has more
 
@@ -40,6 +40,10 @@ class Counted:
             # What is not a number proves nothing, and a child is part of its parent.
             found[at[piece], column[piece]] = torch.fmax(bounded, children.lower).reshape(-1, 2)
         return found
+
+    def relaxed(self, domains: DomainBatch) -> Relaxed | None:
+        """What is known of the domains anyway: no bound."""
+        return self.bounding.relaxed(domains, self.deadline)
 
     def _most(self, domains: DomainBatch) -> int:
         """Candidates whose children fit together: a step's own batch does, and so do a few megabytes."""

@@ -152,7 +152,9 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     try:
         cutoff = run.goal.cutoff(state.upper)
         ahead = Counted(bounding, run.deadline, cutoff, run.batch)
-        look = LookAhead(ahead.estimate, _levels(run, domains), bounding.unsafe_boxes, ahead.bound, cutoff)
+        look = LookAhead(
+            ahead.estimate, _levels(run, domains), bounding.unsafe_boxes, ahead.bound, cutoff, ahead.relaxed
+        )
         decision = run.brancher.decide(state.memory, domains, look)
         neurons = _possible(bounding.splittable(domains), decision.neurons)
         children = bounding.split(domains, neurons)

@@ -124,6 +124,7 @@ class Highs:
             float(info.objective_function_value),
             columns,
             duals,
+            np.array(solution.col_dual),
             self._solver.getBasis(),
         )
 

@@ -45,6 +45,7 @@ class Solution:
     objective: float
     columns: Array
     row_dual: Array
+    column_dual: Array  # reduced costs
     basis: object  # hand it back as the start of a similar program
 
 

@@ -231,9 +231,7 @@ class _Maker:
         count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
         if row is None:
             self.unsuitable += 1
-            ends = ", ".join(
-                f"{p.eps:g}: {p.outcome.verdict} {self._recipe.scale.cost(p.outcome)}" for p in tried.all
-            )
+            ends = ", ".join(f"{p.eps:g}: {p.outcome.verdict} {self._recipe.scale.cost(p.outcome)}" for p in tried.all)
             self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self.choice}")
         else:
             cost = f"{row.bounds} bounds, {row.seconds:.2f} s"
