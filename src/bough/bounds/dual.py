@@ -398,7 +398,7 @@ class DualBounding(AbstractBounding):
                 mine[..., self._own(place)] = torch.stack((up * (1 - p), up * p, down, lam, z, x)).to(wide)
                 wide[:, rows] = mine
                 points[rows], value[rows] = self._corners(place, found, count), found.value[:count].double()
-        return Relaxed(self._slots, *wide, points, value)
+        return Relaxed.of(self._slots, wide, points, value)
 
     def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
         """Signs of the slots, and duals in 16 bits, which multipliers enter in units; ReLU bounds follow from signs."""

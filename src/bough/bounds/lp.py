@@ -195,7 +195,7 @@ class PlanetBounding(AbstractBounding):
         boxes = sorted({self._problem.clauses[c].box for c in domains.clause.tolist()})
         ambiguous = [self._root_region(box, deadline).bounds.ambiguous()[0] for box in boxes]
         neurons = torch.stack(ambiguous).any(dim=0).nonzero()[:, 0]
-        wide = torch.zeros(len(domains), 6, self._network.neurons, dtype=torch.float64)
+        wide = torch.zeros(6, len(domains), self._network.neurons, dtype=torch.float64)
         points = torch.zeros(len(domains), self._network.inputs, dtype=torch.float64)
         for d, c in enumerate(domains.clause.tolist()):
             clause = self._problem.clauses[c]
@@ -205,10 +205,10 @@ class PlanetBounding(AbstractBounding):
                 _log.info("a domain is seen without its relaxation: %s", failure)
                 continue
             if solution.status is Status.OPTIMAL:
-                self._see(clause, domains.bounds[torch.tensor([d])], solution, wide[d])
+                self._see(clause, domains.bounds[torch.tensor([d])], solution, wide[:, d])
                 centre = self._root_region(clause.box, deadline).lower[0]
                 points[d] = self._point(clause.box, solution, centre)
-        return Relaxed(neurons, *wide[:, :, neurons].unbind(dim=1), points, domains.lower)
+        return Relaxed.of(neurons, wide[:, :, neurons], points, domains.lower)
 
     def _see(self, clause: Clause, bounds: Bounds, solution: Solution, into: Tensor) -> None:
         """Fill `into` [6, neurons]: the fields of `Relaxed`, in order, as far as they are about ReLUs.

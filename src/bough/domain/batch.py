@@ -143,6 +143,12 @@ class Relaxed:
     point: Tensor  # [domains, inputs]: where the minimum is
     value: Tensor  # [domains]: the minimum
 
+    @staticmethod
+    def of(neurons: Tensor, wide: Tensor, point: Tensor, value: Tensor) -> "Relaxed":
+        """From `wide` [6, domains, n], the arrays about ReLUs in their order."""
+        zero, above, below, through, before, after = wide
+        return Relaxed(neurons, zero, above, below, through, before, after, point, value)
+
     def __getitem__(self, rows: Tensor) -> "Relaxed":
         """Of some domains."""
         mine = {name: getattr(self, name)[rows] for name in vars(self) if name != "neurons"}
