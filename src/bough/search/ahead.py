@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds.base import AbstractBounding
+from bough.branching.base import LookAhead
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, Relaxed
 
@@ -21,6 +22,10 @@ class Counted:
     cutoff: float = 0.0
     batch: int = 1  # domains whose children the search itself bounds together
     count: int = 0
+
+    def look(self, levels: int = 1) -> LookAhead:
+        """What a rule is handed."""
+        return LookAhead(self.estimate, levels, self.bounding.unsafe_boxes, self.bound, self.cutoff, self.relaxed)
 
     def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
         """Cheap bounds of both children of every candidate."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
-from bough.branching.base import AbstractBrancher, LookAhead
+from bough.branching.base import AbstractBrancher
 from bough.budget import Deadline, OutOfMemory, OutOfTime
 from bough.domain.batch import DomainBatch
 from bough.falsify.base import AbstractFalsifier
@@ -151,11 +151,10 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     domains = state.frontier.pick(run.batch)
     try:
         cutoff = run.goal.cutoff(state.upper)
-        ahead = Counted(bounding, run.deadline, cutoff, run.batch)
-        look = LookAhead(
-            ahead.estimate, _levels(run, domains), bounding.unsafe_boxes, ahead.bound, cutoff, ahead.relaxed
-        )
-        decision = run.brancher.decide(state.memory, domains, look)
+        ahead, levels = Counted(bounding, run.deadline, cutoff, run.batch), _levels(run, domains)
+        for observer in run.observers:
+            observer.deciding(domains, replace(ahead).look(levels))
+        decision = run.brancher.decide(state.memory, domains, ahead.look(levels))
         neurons = _possible(bounding.splittable(domains), decision.neurons)
         children = bounding.split(domains, neurons)
         bounded = bounding.bound(children, cutoff, run.deadline)

@@ -1,0 +1,17 @@
+"""What a model is: it scores the ReLUs of a scene, and the highest score of each domain is the split."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from bough.learning.scene import Graph, Scene
+
+
+class AbstractModel(nn.Module, ABC):
+    """Scores every ReLU of a scene; those that are not ambiguous may get any number."""
+
+    preset: str  # its name, by which it is built again when weights are read
+
+    @abstractmethod
+    def forward(self, graph: Graph, scene: Scene) -> Tensor:
+        """Scores, float32 [domains, n]; a domain's depend on that domain only."""

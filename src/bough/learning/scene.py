@@ -1,0 +1,129 @@
+"""What a learnt rule sees: domains and what their relaxation says enter, plain arrays leave.
+
+A `Graph` is what stays the same during a search: the network as the graph that messages travel on, and which of its
+ReLUs may be split. A `Scene` is a batch of domains on it, raw and unscaled: what a model makes of it (`features`) is
+its own affair, so samples that were stored for one model serve every other. Everything is float32, on the device of
+the search, and nothing here is per domain in Python.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from bough.branching.babsr import local_bias
+from bough.domain.batch import DomainBatch, Relaxed
+from bough.network.graph import Network
+from bough.problem.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network (float32, on the device), and the ReLUs that messages and scores are about."""
+
+    network: Network
+    neurons: Tensor  # int64 [n]: flat numbers, ascending, of the ReLUs that some domain may split
+    passing: Tensor  # bool [neurons of the network]: which of the others are the identity; the rest of them are zero
+
+    @cached_property
+    def bias(self) -> Tensor:
+        """Of the affine layer in front of each of the n ReLUs, [n]."""
+        return local_bias(self.network).to(self.neurons.device)[self.neurons].float()
+
+    @cached_property
+    def layers(self) -> tuple[slice, ...]:
+        """Of each ReLU layer of the network, its part of 0..n-1; a part may be empty."""
+        edges = [part.start for part in self.network.slices.values()] + [self.network.neurons]
+        at = torch.searchsorted(self.neurons.cpu(), torch.tensor(edges)).tolist()
+        return tuple(slice(a, b) for a, b in pairwise(at))
+
+    @cached_property
+    def place(self) -> Tensor:
+        """How far towards the output each of the n ReLUs is: 0 in the first ReLU layer, 1 in the last, [n]."""
+        value, most = torch.zeros(len(self.neurons)), max(1, len(self.layers) - 1)
+        for k, part in enumerate(self.layers):
+            value[part] = k / most
+        return value.to(self.neurons.device)
+
+    @staticmethod
+    def of(problem: Problem, domains: DomainBatch, relaxed: Relaxed) -> "Graph":
+        """The graph of a search, from any of its domains."""
+        device = relaxed.neurons.device
+        network = problem.network.on(device, torch.float32)
+        return Graph(network, relaxed.neurons, (domains.bounds.lower >= 0).all(dim=0).to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A batch of domains of one search. Arrays about ReLUs are [domains, n], in the order of `Graph.neurons`.
+
+    A ReLU is `ambiguous` where lower < 0 < upper; only such may be chosen. `zero`, `above`, `below`, `through`,
+    `before` and `after` are those of `domain.Relaxed`; without a relaxation they are 0.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    zero: Tensor
+    above: Tensor
+    below: Tensor
+    through: Tensor
+    before: Tensor
+    after: Tensor
+    point: Tensor  # [domains, inputs]: where the relaxation has its minimum
+    input_lower: Tensor  # [domains, inputs]
+    input_upper: Tensor
+    functional: Tensor  # [domains, outputs]: what is bounded, but for a constant
+    bound: Tensor  # [domains]: the domain's lower bound
+    depth: Tensor  # [domains]
+
+    def __len__(self) -> int:
+        return len(self.bound)
+
+    @property
+    def ambiguous(self) -> Tensor:
+        """Which ReLUs may be split, bool [domains, n]."""
+        return (self.lower < 0) & (self.upper > 0)
+
+    @property
+    def coefficient(self) -> Tensor:
+        """nu: on the output of each ambiguous ReLU, of what is bounded; 0 elsewhere, [domains, n]."""
+        return self.zero + self.above - self.below
+
+    def __getitem__(self, rows: Tensor | slice) -> "Scene":
+        """Some of the domains."""
+        return Scene(**{name: column[rows] for name, column in self.named().items()})
+
+    def named(self) -> dict[str, Tensor]:
+        """The arrays by name; `Scene(**arrays)` reads them back."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def to(self, device: torch.device) -> "Scene":
+        """The same on a device."""
+        return Scene(**{name: column.to(device) for name, column in self.named().items()})
+
+    @staticmethod
+    def concatenate(parts: Sequence["Scene"]) -> "Scene":
+        """All domains of several scenes of one graph."""
+        columns: Mapping[str, list[Tensor]] = {f.name: [getattr(part, f.name) for part in parts] for f in fields(Scene)}
+        return Scene(**{name: torch.cat(column) for name, column in columns.items()})
+
+
+def see(problem: Problem, domains: DomainBatch, relaxed: Relaxed) -> Scene:
+    """What there is to see of the domains."""
+    device, neurons = relaxed.neurons.device, relaxed.neurons
+    boxes = torch.tensor([clause.box for clause in problem.clauses], device=device)[domains.clause]
+    low, high = (torch.stack([getattr(b, side) for b in problem.property.boxes]) for side in ("lower", "upper"))
+    arrays = {
+        "lower": domains.bounds.lower[:, neurons],
+        "upper": domains.bounds.upper[:, neurons],
+        **{name: getattr(relaxed, name) for name in ("zero", "above", "below", "through", "before", "after", "point")},
+        "input_lower": low.to(device)[boxes],
+        "input_upper": high.to(device)[boxes],
+        "functional": domains.functional,
+        "bound": domains.lower,
+        "depth": domains.depth,
+    }
+    return Scene(**{name: array.float() for name, array in arrays.items()})
