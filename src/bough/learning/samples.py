@@ -36,5 +36,5 @@ class Samples:
         return (self.children > -torch.inf).all(dim=2)
 
     def improvements(self, measure: Measure = "mean") -> Tensor:
-        """The improvement m of every ReLU (Eq. 8, or another measure), [samples, n]; minus infinity where it was not tried."""
+        """The improvement m of every ReLU (Eq. 8, or another measure), [samples, n]; minus infinity if not tried."""
         return improvements(self.scene.bound, self.children, measure=measure)
