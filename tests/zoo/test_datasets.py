@@ -182,7 +182,8 @@ def test_the_folder_comes_before_the_variable(
     assert load(tiny.name, "test").labels[0] == 2
     assert load(tiny.name, "test", tmp_path / "mine").labels[0] == 1
     (tmp_path / "mine" / f"{tiny.name}.npz").unlink()
-    assert load(tiny.name, "test", tmp_path / "mine").labels[0] == 2
+    with pytest.raises(BadInput, match=f"{tiny.name} is not in .*mine.*or name no folder"):  # never others unasked
+        load(tiny.name, "test", tmp_path / "mine")
 
 
 @pytest.mark.parametrize("variable", [True, False])

@@ -158,7 +158,8 @@ class Images:
 def load(
     name: str, split: str, folder: Path | None = None, *, download: bool = True, progress: Progress | None = None
 ) -> Images:
-    """Images of the split `train` or `test`, from the folder, else from the cache, else downloaded into the cache.
+    """Images of the split `train` or `test`: from the folder, if one is given, which then has to have them; else from
+    the cache, else downloaded into it.
 
     The cache is the folder that BOUGH_DATA names, else `bough` among the user's cached files.
     """
@@ -168,16 +169,15 @@ def load(
     if folder is not None and not (is_there(folder) and folder.is_dir()):
         raise BadInput(f"{folder} is no folder; give the one with {name}, or none")
     cache = _cache()
-    roots = [cache] if folder is None else [folder, cache]
-    for root in roots:
-        images = _local(dataset, split, root)
-        if images is not None:
-            return images
-    wanted = {file: _first(file.name, roots) for file in dataset.published(split)}
+    root = cache if folder is None else folder
+    images = _local(dataset, split, root)
+    if images is not None:
+        return images
+    wanted = {file: _first(file.name, [root]) for file in dataset.published(split)}
     absent = [file.name for file, path in wanted.items() if path is None]
-    if absent and not download:
-        files = " and ".join(absent)
-        raise BadInput(f"{name} is not in {roots[0]}; put {name}.npz or {files} there, or allow the download")
+    if absent and (folder is not None or not download):
+        files, otherwise = " and ".join(absent), "allow the download" if folder is None else "name no folder"
+        raise BadInput(f"{name} is not in {root}; put {name}.npz or {files} there, or {otherwise}")
     paths = [path or fetch(file, dataset.mirrors, cache, progress) for file, path in wanted.items()]
     return _read_published(dataset, split, paths)
 
