@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bough.budget import Deadline
     from bough.zoo.trial import Recipe
 
-TELL_EVERY = 10.0  # seconds
+TELL_EVERY, TELL_PROBES = 10.0, 2.0  # seconds
 DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
 EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
@@ -160,16 +160,20 @@ def _train_network(options: argparse.Namespace) -> int:
 
 
 class Ticks:
-    """A line now and then about something that takes long."""
+    """A line now and then about something that takes long, where no other was said for a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: float = TELL_EVERY) -> None:
+        self._said, self._every = time.monotonic(), every
+
+    def __call__(self, words: str, done: int | None = None, total: int | None = None) -> None:
+        """What is being done, and so many of all are."""
+        if time.monotonic() - self._said > self._every:
+            self.line(words if done is None else f"{words}: {done} of {total}")
+
+    def line(self, words: str) -> None:
+        """A line in any case."""
         self._said = time.monotonic()
-
-    def __call__(self, words: str, done: int, total: int) -> None:
-        """So many of all are done."""
-        if time.monotonic() - self._said > TELL_EVERY:
-            self._said = time.monotonic()
-            say(f"{words}: {done} of {total}")
+        say(words)
 
 
 def _say_epoch(line: dict[str, Any]) -> None:
@@ -230,6 +234,8 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
 
     torch.set_num_threads(1)
     recipe, wanted = _recipe(options), _wanted(options)
+    if options.seed < 0:
+        raise BadInput(f"--seed is {options.seed}; give a whole number, 0 or more")
     if not 1 <= options.jobs <= MOST_THREADS:
         raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
     path = shipped.network_path(options.network)
@@ -243,8 +249,9 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     wish = properties.Wish(images, within, wanted)
     export.open_folder(options.out, resume=options.resume)
     known = log.Log(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}"))
-    crew = workers.Here(loaded, recipe) if options.jobs == 1 else workers.Processes(options.jobs, recipe)
-    made = properties.make(recipe, wish, loaded, crew, known, say, deadline)
+    tick = Ticks(TELL_PROBES)
+    crew = workers.Here(loaded, recipe, tick) if options.jobs == 1 else workers.Processes(options.jobs, recipe, tick)
+    made = properties.make(recipe, wish, loaded, crew, known, tick.line, deadline)
     networks = {recipe.network: path}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
     say(

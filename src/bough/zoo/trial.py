@@ -1,6 +1,7 @@
 """One image enters, with all that decides how it is tried; the radii that were tried leave, with their outcomes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -72,15 +73,29 @@ class Tried:
         return self.probes + self.edges
 
 
-def try_image(loaded: LoadedNetwork, recipe: Recipe, image: int, around: Surroundings, asked: str) -> Tried:
-    """Tune the radius around one image."""
+Told = Callable[[str], None]
+
+
+def untold(line: str) -> None:
+    """Nobody listens."""
+    del line
+
+
+def try_image(
+    loaded: LoadedNetwork, recipe: Recipe, image: int, around: Surroundings, asked: str, told: Told = untold
+) -> Tried:
+    """Tune the radius around one image; `told` hears of every radius before it is tried."""
     options, limit = recipe.options, recipe.scale.limit(asked)
     if recipe.scale.unit == "seconds":
         options = replace(options, timeout=limit)
     else:
         options = replace(options, most_bounds=math.ceil(limit))
-    known = survey(partial(_outcome, loaded, around, replace(options, most_bounds=1)), recipe.bracket)
-    probe = partial(_outcome, loaded, around, options)
+
+    def probe(eps: float, how: Options = options) -> Outcome:
+        told(f"image {image}: looking for {asked}, at eps {eps:g}")
+        return _outcome(loaded, around, how, eps)
+
+    known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
     probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, known)
     return Tried(image, asked, around.target, str(options.resolved(loaded.network).device), probes, known.edges)
 

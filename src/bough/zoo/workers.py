@@ -18,7 +18,7 @@ from bough.api import LoadedNetwork, load_network
 from bough.errors import BoughError
 from bough.zoo.shipped import network_path
 from bough.zoo.table import Surroundings
-from bough.zoo.trial import Recipe, Tried, try_image
+from bough.zoo.trial import Recipe, Told, Tried, try_image
 
 Key = tuple[int, str]  # an image, and the difficulty asked for
 
@@ -55,8 +55,8 @@ class Here(AbstractWorkers):
 
     jobs = 1
 
-    def __init__(self, loaded: LoadedNetwork, recipe: Recipe) -> None:
-        self._loaded, self._recipe = loaded, recipe
+    def __init__(self, loaded: LoadedNetwork, recipe: Recipe, told: Told) -> None:
+        self._loaded, self._recipe, self._told = loaded, recipe, told
         self._started: dict[Key, Surroundings] = {}
 
     @property
@@ -72,7 +72,8 @@ class Here(AbstractWorkers):
         """Do the work."""
         started, self._started = self._started, {}
         return [
-            try_image(self._loaded, self._recipe, image, around, asked) for (image, asked), around in started.items()
+            try_image(self._loaded, self._recipe, image, around, asked, self._told)
+            for (image, asked), around in started.items()
         ]
 
     def stop(self) -> None:
@@ -82,8 +83,8 @@ class Here(AbstractWorkers):
 class Processes(AbstractWorkers):
     """Processes of their own. They are started afresh, not forked: a copy of a process with threads may hang."""
 
-    def __init__(self, jobs: int, recipe: Recipe) -> None:
-        self.jobs, self._recipe = jobs, recipe
+    def __init__(self, jobs: int, recipe: Recipe, told: Told) -> None:
+        self.jobs, self._recipe, self._told = jobs, recipe, told
         self._others = set(multiprocessing.active_children())
         self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin)
         self._started: dict[Key, Future[Tried]] = {}
@@ -103,7 +104,8 @@ class Processes(AbstractWorkers):
 
     def finished(self) -> list[Tried]:
         """The answers that are there; a process that is lost shows when there are none."""
-        wait(self._started.values(), return_when=FIRST_COMPLETED)
+        while not wait(self._started.values(), timeout=1.0, return_when=FIRST_COMPLETED).done:
+            self._told(f"at work on images {', '.join(str(image) for image, _ in self._started)}")
         done = [self._started.pop(key) for key, future in list(self._started.items()) if future.done()]
         answers = [future.result() for future in done if not isinstance(future.exception(), BrokenProcessPool)]
         if not answers:
