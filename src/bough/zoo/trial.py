@@ -4,12 +4,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from weakref import WeakSet
 
 from bough.api import LoadedNetwork, Options, load_problem, solve
 from bough.errors import BadInput
 from bough.zoo.datasets import Dataset
 from bough.zoo.table import Surroundings
 from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
+
+WARM_UP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ def try_image(
     """Tune the radius around one image; `told` hears of every radius before it is tried."""
     options, limit = recipe.options, recipe.scale.limit(asked)
     if recipe.scale.unit == "seconds":
+        _warm_up(loaded, options, around, recipe.bracket.high)
         options = replace(options, timeout=limit)
     else:
         options = replace(options, most_bounds=math.ceil(limit))
@@ -98,6 +102,16 @@ def try_image(
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
     probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, known)
     return Tried(image, asked, around.target, str(options.resolved(loaded.network).device), probes, known.edges)
+
+
+_warm: "WeakSet[LoadedNetwork]" = WeakSet()
+
+
+def _warm_up(loaded: LoadedNetwork, options: Options, around: Surroundings, eps: float) -> None:
+    """On a GPU, one search that is not counted, with no attack in front: kernels are compiled only once."""
+    if loaded not in _warm and options.resolved(loaded.network).device == "cuda":
+        _warm.add(loaded)
+        _outcome(loaded, around, replace(options, timeout=WARM_UP_SECONDS, attack=False), eps)
 
 
 def _outcome(loaded: LoadedNetwork, around: Surroundings, options: Options, eps: float) -> Outcome:
