@@ -192,7 +192,9 @@ class PlanetBounding(AbstractBounding):
 
     def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed:
         """Each LP once more, from its own basis: no iteration, as a rule. A domain that has no optimum gets zeros."""
-        boxes = sorted({self._problem.clauses[c].box for c in domains.clause.tolist()})
+        boxes = sorted(
+            {clause.box for clause in self._problem.clauses}
+        )  # always the same ReLUs, whichever are asked about
         ambiguous = [self._root_region(box, deadline).bounds.ambiguous()[0] for box in boxes]
         neurons = torch.stack(ambiguous).any(dim=0).nonzero()[:, 0]
         wide = torch.zeros(6, len(domains), self._network.neurons, dtype=torch.float64)

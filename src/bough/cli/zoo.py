@@ -104,7 +104,7 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
         dest="table",
         type=Path,
         metavar="CSV",
-        help="write the files of a table there is; mnist and cifar10 come with bough",
+        help="write the files of a table there is; mnist comes with bough",
     )
     command.add_argument("--networks", type=Path, metavar="FOLDER", help="with --from: where the networks are")
     command.add_argument("--only", default="", metavar="TEXT", help="with --from: rows with TEXT in their files' names")
