@@ -1,0 +1,276 @@
+"""A table of properties and their images enter; a folder of samples (`learning.dataset`) leaves.
+
+What becomes of a property depends on the recipe and that property only. So processes that share the work write the same
+shards, and a run that goes on repeats nothing.
+"""
+
+import hashlib
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
+from bough.budget import Deadline
+from bough.errors import BadInput, BoughError, OutputError
+from bough.learning import dataset
+from bough.learning.dataset import Card, Manifest, shard_path, write_whole
+from bough.learning.labels import Collector, Plan
+from bough.problem.files import NETWORK_LIMIT, read_bytes
+from bough.problem.property import Property
+from bough.report.record import revision
+from bough.zoo.export import ImagesOf, file_name, network_name
+from bough.zoo.table import Row, as_property, use_of
+from bough.zoo.workers import LostWorker, _begin, _deaf, _lost
+
+STRONG = ("strong", "strong-subset")
+SOLVED = ("verified", "falsified")
+PAPER = "paper-babsr"  # the method of the paper's own table, which is a test set
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a shard depends on, but for its property."""
+
+    plan: Plan
+    options: Options
+
+    def told(self) -> dict[str, object]:
+        """What the manifest says of it, to be recognised by; the device is free to change."""
+        named = ("bounds", "branching", "batch", "timeout", "most_bounds")
+        return {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One property, and where its network is; `card` is complete but for what the search will tell."""
+
+    network: Path
+    asked: Property
+    card: Card
+    solved: bool
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One property has ended."""
+
+    card: Card
+    verdict: str  # of its search; `enough`: ended when there were enough samples
+    steps: int
+    seconds: float
+
+    def more(self) -> dict[str, object]:
+        """What the manifest says beside the card."""
+        return {"verdict": self.verdict, "steps": self.steps, "seconds": round(self.seconds, 3)}
+
+
+@dataclass(frozen=True)
+class Made:
+    """How many properties, of how many, have their samples by now; `why` says why not all."""
+
+    properties: int
+    wanted: int
+    samples: int
+    why: str | None
+
+
+def allowed(rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
+    """The rows that may be labelled, and how many may not: a rule is tested on their images."""
+    kept = tuple(
+        row
+        for row in rows
+        if "test" not in (row.use, use_of(row.dataset, row.split, row.image)) and row.method != PAPER
+    )
+    return kept, len(rows) - len(kept)
+
+
+def plan_tasks(
+    rows: Sequence[Row], images_of: ImagesOf, networks: Mapping[str, Path], recipe: Recipe
+) -> tuple[Task, ...]:
+    """What there is to do; a property listed twice is one."""
+    named, checksums, tasks = revision(), {name: _checksum(path) for name, path in networks.items()}, {}
+    for row in rows:
+        asked = as_property(row, images_of(row.dataset, row.split))
+        name, label = file_name(row).removesuffix(".vnnlib"), images_of(row.dataset, row.split).at(row.image)[1]
+        card = Card(
+            name=name,
+            network=network_name(row.network),
+            sha256=checksums[row.network],
+            label=label,
+            **{n: getattr(row, n) for n in ("dataset", "split", "image", "target", "eps", "normalised", "clip")},
+            seed=recipe.plan.seed,
+            bounder=recipe.options.bounds,
+            rule=str(recipe.options.branching),
+            mode="steps",
+            samples=0,
+            revision=named,
+        )
+        tasks[name] = Task(networks[row.network], asked, card, row.verdict in SOLVED)
+    return tuple(tasks.values())
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest()
+
+
+def _store_networks(folder: Path, tasks: Sequence[Task]) -> None:
+    """Put the networks into the folder, under their checksums."""
+    for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
+        if not dataset.network_path(folder, sha256).exists():
+            write_whole(dataset.network_path(folder, sha256), read_bytes(path, NETWORK_LIMIT, BadInput))
+
+
+def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
+    """Search one property, and write its shard if there are samples."""
+    problem = load_problem(_network(task.network), task.asked)
+    options = recipe.options
+    collector = Collector(problem, recipe.plan, task.card.name, solved=task.solved)
+    result = solve(problem, replace(options, branching=collector.rule(options.branching)), [collector])
+    if result.reason == "interrupted":  # a search ends with what it knows; a half-made shard is none
+        raise KeyboardInterrupt
+    found = collector.collected()
+    card = replace(
+        task.card,
+        rule=str(options.branching) if collector.mode != "whole" else STRONG[recipe.plan.subset is not None],
+        bounder=options.resolved(problem.network).bounds,
+        mode=collector.mode,
+        samples=0 if found is None else len(found.samples),
+    )
+    if found is not None:
+        write_whole(shard_path(folder, card.name), dataset.encode(card, found))
+    ended = "enough" if collector.enough and result.verdict.value == "timeout" else result.verdict.value
+    return Labelled(card, ended, collector.steps, result.seconds)
+
+
+@lru_cache(maxsize=1)
+def _network(path: Path) -> LoadedNetwork:
+    return load_network(path)
+
+
+# All of them
+
+
+def open_folder(folder: Path, *, resume: bool) -> None:
+    """Create the folder; one with something in it is only taken to go on with."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        there = any(folder.iterdir())
+    except OSError as error:
+        raise OutputError(f"cannot create the folder {folder}: {error.strerror or error}") from error
+    if there and not resume:
+        raise OutputError(f"{folder} is not empty; go on with it by --resume, or give another folder")
+
+
+def make(
+    folder: Path,
+    tasks: Sequence[Task],
+    recipe: Recipe,
+    say: Callable[[str], None],
+    limit: Deadline,
+    jobs: int = 1,
+) -> Made:
+    """Label what has no shard yet, with one line for each; Ctrl-C, a lost process and the limit end it with the shards
+    so far.
+    """
+    manifest = Manifest(folder, recipe.told(), lambda line: say(f"note: {line}"))
+    _store_networks(folder, tasks)
+    left = [task for task in tasks if not _done(folder, task, manifest, say)]
+    total, failed, why = len(tasks), 0, None
+    done = total - len(left)
+    if done:
+        say(f"{done} of {total} properties are there already")
+    work = _here if jobs == 1 else _there
+    try:
+        for task, ended in work(folder, left, recipe, limit, jobs):
+            if isinstance(ended, BoughError):
+                failed += 1
+                say(f"{done}/{total}  {task.card.name}: failed, {ended}")
+                continue
+            manifest.add(ended.card, **ended.more())
+            done += 1
+            card = ended.card
+            say(
+                f"{done}/{total}  {card.name}: {card.samples} samples ({card.mode}, {card.part()}), {ended.verdict} "
+                f"after {ended.steps} steps, {ended.seconds:.1f} s"
+            )
+    except KeyboardInterrupt:
+        why = "interrupted"
+    except LostWorker as error:
+        why = str(error)
+    if why is None and done + failed < total:
+        why = "the time limit was reached"
+    if why is None and failed:
+        why = f"{failed} properties failed"
+    manifest.settle([task.card.name for task in tasks])
+    mine = {task.card.name for task in tasks}
+    return Made(done, total, sum(e["samples"] for name, e in manifest.entries.items() if name in mine), why)
+
+
+def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], None]) -> bool:
+    """Whether a property has its shard, or is known to give no samples; one that no line tells of gets its line."""
+    path, entry = shard_path(folder, task.card.name), manifest.entries.get(task.card.name)
+    if entry is not None and entry["sha256"] == task.card.sha256 and not entry["samples"]:
+        return True
+    if entry is None and not path.exists():
+        return False
+    try:
+        card = dataset.read_card(path)
+    except BadInput as error:
+        say(f"note: {error}; the property is taken again")
+        return False
+    ours = replace(task.card, rule=card.rule, bounder=card.bounder, mode=card.mode, samples=card.samples)
+    if replace(ours, revision=card.revision) != card:
+        say(f"note: {path} is of another run; the property is taken again")
+        return False
+    if entry is None:
+        manifest.add(card, verdict=None, steps=None, seconds=None)
+    return True
+
+
+Ended = Iterator[tuple[Task, Labelled | BoughError]]
+
+
+def _tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
+    """A property that cannot be searched is one that is missing; a folder that cannot be written is the end."""
+    try:
+        return label(folder, task, recipe)
+    except OutputError:
+        raise
+    except BoughError as error:
+        return error
+
+
+def _here(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Ended:
+    del jobs
+    for task in tasks:
+        if limit.passed():
+            return
+        yield task, _tried(folder, task, recipe)
+
+
+def _there(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Ended:
+    """By processes of their own, started afresh: a copy of a process with threads may hang."""
+    others, waiting = set(multiprocessing.active_children()), list(reversed(tasks))
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin)
+    busy: dict[Future[Labelled | BoughError], Task] = {}
+    try:
+        while True:
+            while waiting and len(busy) < jobs and not limit.passed():
+                task = waiting.pop()
+                with _deaf():
+                    busy[pool.submit(_tried, folder, task, recipe)] = task
+            if not busy:
+                return
+            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                yield busy.pop(future), future.result()
+    except BrokenProcessPool:
+        raise _lost() from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        if busy:
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()

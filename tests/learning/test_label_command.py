@@ -1,0 +1,422 @@
+"""`bough label` as a script sees it, over a tiny network and data set: every end, and every bad input."""
+
+import json
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import wait
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support import generator, normal, sequential, values_at
+
+from bough import api
+from bough.cli import main
+from bough.errors import BadInput, SolverFailure
+from bough.learning import dataset as samples
+from bough.learning.dataset import read, read_shards, split_of
+from bough.network.graph import Network
+from bough.problem.onnx_writer import write_network
+from bough.zoo import datasets, labelling
+from bough.zoo.datasets import Images
+from bough.zoo.table import Row, as_text, use_of
+
+SIZE = 40
+DATASET = replace(
+    datasets.DATASETS["mnist"],
+    name="dots",
+    shape=(1, 2, 2),
+    classes=("none", "some", "all"),
+    mean=(0.5,),
+    std=(0.25,),
+    train=SIZE,
+    test=SIZE,
+)
+FAST = ("--timeout", "inf", "--bounds", "lp", "--rule", "random", "--samples", 3, "--between", 1)
+
+
+def tiny() -> Network:
+    """Its classes are nothing to speak of, but its properties take branching."""
+    g, wide = generator(2), 8
+    first = normal(g, wide, 4), normal(g, wide) * 0.3
+    second = normal(g, wide, wide) / wide**0.5 * 1.5, normal(g, wide) * 0.3
+    return sequential(first, second, (normal(g, 3, wide) / wide**0.5, [0.8, 0, 0]))
+
+
+NETWORK = tiny()
+
+
+def drawn() -> Images:
+    """Every image but number 7, labelled as the network sees it."""
+    numbers = torch.tensor([k for k in range(SIZE) if k != 7])
+    pixels = torch.randint(0, 256, (len(numbers), 1, 2, 2), generator=generator(5), dtype=torch.uint8)
+    inputs = (pixels.reshape(len(numbers), 4).double() / 255 - 0.5) / 0.25
+    labels = torch.from_numpy(values_at(NETWORK, inputs.numpy())[-1].argmax(axis=1))
+    return Images(DATASET, "train", pixels.numpy(), labels.numpy(), numbers.numpy())
+
+
+IMAGES = drawn()
+EPS = {5: 0.22, 21: 0.14, 31: 0.14, 8: 0.22, 33: 0.1, 20: 0.06}  # these take branching, but for the last
+FREE = list(EPS)
+KEPT = [k for k in IMAGES.index.tolist() if use_of("dots", "train", k) == "test"]
+
+
+def row(image: int, eps: float | None = None, **more: Any) -> Row:
+    label = IMAGES.at(image)[1] if image in IMAGES.index else 0
+    known: dict[str, Any] = {
+        "dataset": "dots",
+        "split": "train",
+        "network": "tiny.onnx",
+        "image": image,
+        "label": label,
+        "target": (label + 1) % 3,
+        "eps": eps or EPS.get(image, 0.1),
+        "normalised": False,
+        "clip": True,
+        "method": "lp-babsr",
+        "verdict": "verified",
+        "branches": 10,
+        "bounds": 11,
+        "seconds": 0.1,
+        "device": "cpu",
+        "difficulty": "easy",
+        "use": use_of("dots", "train", image),
+    }
+    return Row(**{**known, **more})
+
+
+class Shell:
+    """The command line over a folder of its own."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.out, self._capsys = folder, folder / "out", capsys
+        self.table = folder / "table.csv"
+        write_network(NETWORK, folder / "tiny.onnx")
+        self.write([row(k) for k in FREE[:6]])
+
+    def write(self, rows: list[Row]) -> None:
+        self.table.write_text(as_text(rows))
+
+    def __call__(self, *words: object, table: Path | None = None) -> tuple[int, str]:
+        """Exit status and standard error; nothing goes to standard output."""
+        self._capsys.readouterr()
+        status = main([str(word) for word in ["label", table or self.table, "--out", self.out, *words]])
+        said = self._capsys.readouterr()
+        assert said.out == ""
+        assert "Traceback" not in said.err
+        return status, said.err
+
+    @property
+    def shards(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (self.out / samples.SHARDS).iterdir()}
+
+    @property
+    def manifest(self) -> list[dict[str, Any]]:
+        lines = (self.out / samples.MANIFEST).read_text().splitlines()
+        return [{**json.loads(line), "seconds": None} for line in lines]
+
+    def moved(self, name: str) -> "Shell":
+        """The same with another output folder."""
+        other = object.__new__(Shell)
+        other.__dict__ |= self.__dict__ | {"out": self.folder / name}
+        return other
+
+
+@pytest.fixture
+def label(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    known = {**datasets.DATASETS, "dots": DATASET}
+
+    def found(name: str) -> datasets.Dataset:
+        if name not in known:
+            raise BadInput(f"there is no data set '{name}'")
+        return known[name]
+
+    def load(name: str, split: str, folder: Path | None = None, **_: Any) -> Images:
+        del folder
+        return replace(IMAGES, dataset=found(name), split=split)
+
+    monkeypatch.setattr(datasets, "DATASETS", known)
+    monkeypatch.setattr(datasets, "known", found)
+    monkeypatch.setattr(datasets, "load", load)
+    return Shell(tmp_path, capsys)
+
+
+def failing(error: BaseException, after: int) -> Callable[..., Any]:
+    """A `solve` that fails from some call on."""
+    calls: list[int] = []
+
+    def solve(*arguments: Any) -> Any:
+        calls.append(0)
+        if len(calls) > after:
+            raise error
+        return api.solve(*arguments)
+
+    return solve
+
+
+class Calls:
+    """Counts the calls of a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.count, self._function = 0, function
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.count += 1
+        return self._function(*arguments)
+
+
+# From start to end
+
+
+def test_the_images_are_for_training():
+    assert {use_of("dots", "train", k) for k in FREE} == {"train"}
+
+
+def test_a_table_becomes_samples(label):
+    status, said = label(*FAST)
+    assert status == 0
+    cards = label.manifest[1:]
+    assert [entry["image"] for entry in cards] == FREE[:6]
+    assert sum(entry["samples"] > 0 for entry in cards) >= 3
+    assert {entry["mode"] for entry in cards} == {"steps", "whole"}
+    found = list(read_shards(label.out))
+    assert [shard.card.samples for shard in found] == [len(shard.collected.samples) for shard in found]
+    assert sum(len(shard.collected.samples) for shard in found) == sum(entry["samples"] for entry in cards)
+    for shard in found:
+        card = shard.card
+        assert (card.network, card.dataset, card.split, card.bounder) == ("tiny", "dots", "train", "lp")
+        assert card.label == IMAGES.at(card.image)[1]
+        assert card.rule == ("strong" if card.mode == "whole" else "random")
+        assert card.mode == "whole" or card.samples <= 3
+        assert torch.equal(shard.collected.samples.tried, shard.collected.samples.scene.ambiguous)
+        assert f"{card.name}: {card.samples} samples ({card.mode}, {card.part()})" in said
+    assert f"samples of 6 properties are in {label.out}" in said
+    parts = {part: sum(len(s) for s in read(label.out, part)) for part in ("training", "validation")}
+    assert sum(parts.values()) == sum(entry["samples"] for entry in cards)
+
+
+@pytest.mark.parametrize("more", [("--deep",), ("--subset", "--whole", 1), ("--bounds", "dual", "--whole", 0)])
+def test_other_ways_to_label(label, more):
+    label.write([row(k) for k in FREE[:2]])
+    assert label(*FAST, "--max-bounds", 60, *more)[0] == 0
+    entries = label.manifest[1:]
+    assert {entry["mode"] for entry in entries} == {{"--deep": "deep", "--subset": "whole"}.get(more[0], "steps")}
+    assert sum(entry["samples"] for entry in entries) > 0
+    assert "dual" not in more or {entry["bounder"] for entry in entries} == {"dual"}
+    if "--subset" in more:
+        assert {entry["rule"] for entry in entries} == {"strong-subset"}
+
+
+def test_properties_not_solved_are_never_searched_whole(label):
+    label.write([row(k, verdict="timeout", difficulty="timeout") for k in FREE[:2]])
+    assert label(*FAST, "--whole", 1)[0] == 0
+    assert {entry["mode"] for entry in label.manifest[1:]} == {"steps"}
+
+
+def test_whoever_works_in_whatever_order_the_shards_are_the_same(label):
+    label.write([row(k) for k in FREE[1:5]])
+    label(*FAST)
+    again, jobs, back = label.moved("again"), label.moved("jobs"), label.moved("back")
+    assert again(*FAST)[0] == 0
+    assert jobs(*FAST, "--jobs", 2)[0] == 0
+    assert label.shards == again.shards == jobs.shards
+    assert label.manifest == again.manifest == jobs.manifest
+    label.write([row(k) for k in reversed(FREE[1:5])])
+    back(*FAST)
+    assert back.shards == label.shards
+    other = label.moved("seed")
+    other(*FAST, "--seed", 1)
+    assert other.shards != label.shards
+
+
+def test_every_second_row_and_a_row_given_twice(label):
+    label.write([row(k) for k in (FREE[0], FREE[1], FREE[2], FREE[3], FREE[0], FREE[5])])
+    assert label(*FAST, "--every", 2)[0] == 0
+    assert [entry["image"] for entry in label.manifest[1:]] == [FREE[0], FREE[2]]
+
+
+# Images for testing
+
+
+def test_rows_of_images_for_testing_are_refused_and_counted(label):
+    label.write([row(FREE[0]), row(KEPT[0]), row(KEPT[1]), row(FREE[1], use="test"), row(KEPT[2], use="train")])
+    status, said = label(*FAST)
+    assert status == 0
+    assert "note: 4 of 5 rows are refused: their images are kept for testing" in said
+    assert [entry["image"] for entry in label.manifest[1:]] == [FREE[0]]
+
+
+def test_the_papers_own_properties_are_for_testing(label):
+    label.write([row(FREE[0]), row(FREE[1], method="paper-babsr")])
+    assert "1 of 2 rows are refused" in label(*FAST)[1]
+
+
+def test_a_table_of_nothing_else_is_bad_input(label):
+    label.write([row(KEPT[0])])
+    status, said = label(*FAST)
+    assert (status, len(said.splitlines())) == (2, 2)
+    assert "may be labelled; give a table of images that are for training" in said
+    assert not label.out.exists()
+
+
+def test_no_image_is_in_both_parts(label):
+    label.write([row(k, eps) for k in FREE[:3] for eps in (0.13, None)])
+    assert label(*FAST, "--max-bounds", 40)[0] == 0
+    for part in ("training", "validation"):
+        wanted = {k for k in FREE[:3] if split_of("dots", "train", k) == part}
+        seen = {e["image"] for e in label.manifest[1:] if e["samples"] and e["image"] in wanted}
+        if seen:
+            assert {shard.card.image for shard in read_shards(label.out, part)} == seen
+
+
+# Going on
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_an_interrupted_run_goes_on_to_the_same_samples(label, monkeypatch, after):
+    label(*FAST)
+    other = label.moved("other")
+    monkeypatch.setattr(labelling, "solve", failing(KeyboardInterrupt(), after))
+    status, said = other(*FAST)
+    assert status == 3
+    assert f"bough: interrupted, {6 - after} properties are left; go on by the same command with --resume" in said
+    monkeypatch.setattr(labelling, "solve", api.solve)
+    status, said = other(*FAST, "--resume")
+    assert status == 0
+    assert (f"{after} of 6 properties are there already" in said) == (after > 0)
+    assert (other.shards, other.manifest) == (label.shards, label.manifest)
+
+
+def test_what_is_there_is_not_repeated_and_what_is_spoilt_is(label, monkeypatch):
+    label(*FAST)
+    shards, manifest = label.shards, label.manifest
+    solved = Calls(api.solve)
+    monkeypatch.setattr(labelling, "solve", solved)
+    assert label(*FAST, "--resume")[0] == 0
+    assert solved.count == 0
+    names = sorted(shards)
+    (label.out / samples.SHARDS / names[0]).write_bytes(shards[names[0]][:-7])
+    (label.out / samples.SHARDS / names[1]).write_bytes(shards[names[2]])
+    status, said = label(*FAST, "--resume")
+    assert (status, solved.count) == (0, 2)
+    assert "truncated" in said
+    assert f"{names[1]} is of another run" in said
+    assert (label.shards, label.manifest) == (shards, manifest)
+
+
+def test_a_killed_run_goes_on(label, monkeypatch):
+    """A shard was written and the manifest did not get its line, or half of it."""
+    label(*FAST)
+    shards = label.shards
+    path = label.out / samples.MANIFEST
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])
+    solved = Calls(api.solve)
+    monkeypatch.setattr(labelling, "solve", solved)
+    status, said = label(*FAST, "--resume")
+    assert status == 0
+    assert "ended in the middle of a line" in said
+    empty = sum(not json.loads(line)["samples"] for line in lines[-2:])
+    assert solved.count == empty  # their shards tell all of the others
+    assert label.shards == shards
+    assert len(label.manifest) == 7
+
+
+def test_no_property_is_started_after_the_limit(label):
+    status, said = label(*FAST, "--limit-seconds", 0)
+    assert status == 3
+    assert "the time limit was reached, 6 properties are left" in said
+    assert label(*FAST, "--resume", "--jobs", 2, "--limit-seconds", 0)[0] == 3
+    assert label(*FAST, "--resume")[0] == 0
+
+
+def test_another_run_is_not_gone_on_with(label):
+    label.write([row(FREE[0])])
+    label(*FAST)
+    for more, words in ((("--seed", 1), "seed was 0, and is 1"), (("--samples", 4), "samples was 3, and is 4")):
+        status, said = label(*FAST, "--resume", *more)
+        assert (status, len(said.splitlines())) == (2, 1)
+        assert words in said
+    status, said = label(*FAST)
+    assert status == 2
+    assert "is not empty; go on with it by --resume" in said
+    label.write([row(k) for k in FREE[:2]])  # but more may be asked for
+    assert label(*FAST, "--resume")[0] == 0
+    assert [entry["image"] for entry in label.manifest[1:]] == FREE[:2]
+
+
+def test_a_property_that_fails_is_missing(label, monkeypatch):
+    monkeypatch.setattr(labelling, "solve", failing(SolverFailure("out of luck"), 5))
+    status, said = label(*FAST)
+    assert status == 3
+    assert "failed, out of luck" in said
+    assert "1 properties failed, 1 properties are left" in said
+    monkeypatch.setattr(labelling, "solve", api.solve)
+    assert label(*FAST, "--resume")[0] == 0
+
+
+def test_a_lost_process_is_said_and_what_is_there_kept(label, monkeypatch):
+    def kill(*arguments: Any, **options: Any) -> Any:
+        for process in multiprocessing.active_children():
+            process.kill()
+        return wait(*arguments, **options)
+
+    monkeypatch.setattr(labelling, "wait", kill)
+    status, said = label(*FAST, "--jobs", 2)
+    assert status == 3
+    assert "a process was lost" in said
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--samples", 0), "0 samples are wanted"),
+        (("--between", -1), "-1 steps are wanted"),
+        (("--whole", 2), "a share of 2.0"),
+        (("--rule", "best"), "there is no branching rule 'best'"),
+        (("--rule", "babsb"), "halves inputs"),
+        (("--batch", 0), "the batch is 0"),
+        (("--every", 0), "--every is 0"),
+        (("--jobs", 0), "--jobs is 0"),
+        (("--timeout", 0), "--timeout is 0"),
+        (("--timeout", "nan"), "--timeout is nan"),
+        (("--seed", -1), "the seed is -1"),
+        (("--max-bounds", -1), "the most bounds are -1"),
+        (("--limit-seconds", -1), "--limit-seconds is -1"),
+        (("--networks", "nowhere"), "there is no network tiny.onnx in nowhere"),
+        (("--device", "cuda"), "CUDA" if not torch.cuda.is_available() else "lp bounds run on the CPU only"),
+    ],
+)
+def test_options_that_make_no_sense(label, words, says):
+    status, said = label(*FAST, *words)
+    assert (status, len(said.splitlines())) == (2, 1)
+    assert says in said
+    assert not label.out.exists()
+
+
+def test_tables_that_make_no_sense(label):
+    status, said = label(*FAST, table=label.folder / "none.csv")
+    assert (status, len(said.splitlines())) == (2, 1)
+    label.write([])
+    status, said = label(*FAST)
+    assert status == 2
+    assert "lists no property" in said
+    label.table.write_text("a,b\n1,2\n")
+    assert label(*FAST)[0] == 2
+    if use_of("dots", "train", 7) == "train":
+        label.write([row(7)])
+        status, said = label(*FAST)
+        assert status == 2
+        assert "none of the images" in said
+
+
+def test_a_folder_that_cannot_be_made(label):
+    label.out.write_text("mine")
+    status, said = label(*FAST)
+    assert (status, len(said.splitlines())) == (2, 1)
+    assert "cannot create the folder" in said
