@@ -14,7 +14,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from bough.branching.babsr import local_bias
 from bough.domain.batch import DomainBatch, Relaxed
 from bough.network.graph import Network
 from bough.problem.problem import Problem
@@ -27,11 +26,6 @@ class Graph:
     network: Network
     neurons: Tensor  # int64 [n]: flat numbers, ascending, of the ReLUs that some domain may split
     passing: Tensor  # bool [neurons of the network]: which of the others are the identity; the rest of them are zero
-
-    @cached_property
-    def bias(self) -> Tensor:
-        """Of the affine layer in front of each of the n ReLUs, [n]."""
-        return local_bias(self.network).to(self.neurons.device)[self.neurons].float()
 
     @cached_property
     def layers(self) -> tuple[slice, ...]:

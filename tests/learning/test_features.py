@@ -1,0 +1,223 @@
+"""Features: every column by its formula, one ReLU at a time; scaled views; and no scene that breaks them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.learning.scenes import seen
+from tests.support import domains_of, generator, relu_inputs_at, tensor, values_at
+
+from bough.branching.babsr import local_bias, scores
+from bough.domain.batch import Bounds
+from bough.errors import BadInput
+from bough.learning import features
+from bough.learning.features import (
+    INPUT,
+    OUTPUT,
+    RELU,
+    InputColumn,
+    OutputColumn,
+    ReluColumn,
+    ScaledRelus,
+    View,
+    compressed,
+    fit,
+    named,
+)
+from bough.learning.gnn import build
+from bough.learning.scene import Scene
+
+CASES = [("dense", 1, "lp"), ("convolutional", 4, "dual"), ("residual", 1, "dual"), ("pooled", 4, "lp")]
+
+
+def test_every_column_has_a_row_and_a_name():
+    for table, columns in ((INPUT, InputColumn), (RELU, ReluColumn), (OUTPUT, OutputColumn)):
+        assert list(table) == list(columns)
+    _, graph, scene = seen("dense", 1)
+    view = View(graph, scene)
+    assert features.relus(view, list(ReluColumn)).shape == (*scene.lower.shape, len(ReluColumn))
+    assert features.inputs(view, list(InputColumn)).shape == (*scene.point.shape, len(InputColumn))
+    assert features.output(view, list(OutputColumn)).shape == (len(scene), len(OutputColumn))
+    assert named(["gap", "lower"]) == (ReluColumn.GAP, ReluColumn.LOWER)
+    with pytest.raises(BadInput, match="'luck' is not a valid ReluColumn"):
+        named(["luck"])
+
+
+@pytest.mark.parametrize(("kind", "seed", "bounder"), CASES)
+def test_columns_of_ambiguous_relus(kind, seed, bounder):
+    problem, graph, scene = seen(kind, seed, bounder)
+    found = features.relus(View(graph, scene), list(ReluColumn)).double().numpy()
+    bias = local_bias(problem.network).numpy()
+    layers = [range(part.start, part.stop) for part in problem.network.slices.values()]
+    s = {name: array.double().numpy() for name, array in scene.named().items()}
+    checked = 0
+    for d, k in scene.ambiguous.nonzero().tolist():
+        neuron = int(graph.neurons[k])
+        l, u, zero, above, below = (s[name][d, k] for name in ("lower", "upper", "zero", "above", "below"))
+        z, x, nu, b = s["before"][d, k], s["after"][d, k], zero + above - below, bias[neuron]
+        slope, beta = u / (u - l), -l * u / (u - l)
+        gaps = [
+            (s["zero"][d, j] + s["above"][d, j] - s["below"][d, j]) * (s["after"][d, j] - max(s["before"][d, j], 0))
+            for j in range(len(graph.neurons))
+            if scene.ambiguous[d, j]
+        ]
+        gap, total = nu * (x - max(z, 0.0)), sum(map(abs, gaps))
+        sides = b * nu * (slope - 1), b * nu * slope
+        want = {
+            "lower": l,
+            "upper": u,
+            "intercept": beta,
+            "bias": b,
+            "before": z,
+            "after": x,
+            "dual": above + below,
+            "above": above,
+            "below": below,
+            "coefficient": nu,
+            "slope": slope,
+            "alpha": above / nu if nu > 1e-6 else 0.0,
+            "position": z / (u - l),
+            "lift": (x - max(z, 0.0)) / beta,
+            "drop": min(nu, 0.0) * beta,
+            "reach": nu * beta,
+            "gap": gap,
+            "share": gap / total if total > 1e-6 else 0.0,
+            "bias_term": b * nu,
+            "score": abs(max(sides) + min(nu, 0.0) * beta),
+            "worse_score": abs(min(sides) + min(nu, 0.0) * beta),
+            "place": next(i for i, layer in enumerate(layers) if neuron in layer) / max(1, len(layers) - 1),
+            "depth": s["depth"][d],
+        }
+        assert list(want) == [column.value for column in ReluColumn]
+        np.testing.assert_allclose(found[d, k], list(want.values()), rtol=2e-4, atol=2e-5)
+        checked += 1
+    assert checked > 20
+
+
+def test_the_score_is_babsrs_where_slopes_are_its_own():
+    """With nu as Wong-Kolter slopes give it, the columns are the hand-made rule's scores."""
+    problem, graph, scene = seen("convolutional", 4)
+    bounds = Bounds(torch.zeros(1, problem.network.neurons).double(), torch.ones(1, problem.network.neurons).double())
+    bounds.lower[:, graph.neurons], bounds.upper[:, graph.neurons] = scene.lower[:1].double(), scene.upper[:1].double()
+    outside = torch.ones(problem.network.neurons, dtype=torch.bool)
+    outside[graph.neurons] = False
+    bounds.upper[:, outside & ~graph.passing], bounds.lower[:, outside & ~graph.passing] = 0.0, -1.0
+    by_hand = scores(
+        problem.network, local_bias(problem.network), domains_of(bounds, scene.functional[:1].double()), worse_side=True
+    )
+    from bough.learning.gnn import _parallel
+
+    view = View(graph, scene[:1])
+    nu = torch.where(view.ambiguous, _parallel(view) / view.slope, 0.0)
+    zero = torch.zeros_like(nu)
+    swapped = Scene(**{**scene[:1].named(), "zero": nu.clamp(min=0), "above": zero, "below": (-nu).clamp(min=0)})
+    mine = features.relus(View(graph, swapped), [ReluColumn.WORSE_SCORE, ReluColumn.DROP])[0].double()
+    torch.testing.assert_close(mine[:, 0], by_hand.score[0, graph.neurons], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mine[:, 1], by_hand.intercept[0, graph.neurons], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "seed", "bounder"), CASES)
+def test_columns_of_inputs_and_output(kind, seed, bounder):
+    problem, graph, scene = seen(kind, seed, bounder)
+    view = View(graph, scene)
+    sides = torch.stack([scene.input_lower, scene.input_upper, scene.point], dim=-1)
+    assert torch.equal(features.inputs(view, list(InputColumn)), sides)
+    found = features.output(view, list(OutputColumn)).double().numpy()
+    for d in range(len(scene)):
+        c = scene.functional[d].double().numpy()
+        values = values_at(problem.network, scene.point[d].double().numpy())
+        last = problem.network.nodes[-1]
+        op = last.op
+        bound, value = float(scene.bound[d]), float(c @ values[-1])
+        assert hasattr(op, "bias")
+        np.testing.assert_allclose(found[d], [bound, value, bound, float(c @ op.bias.numpy())], rtol=1e-4, atol=1e-5)
+    assert relu_inputs_at(problem.network, scene.point[0].double().numpy()).shape == (problem.network.neurons,)
+
+
+def test_reduced_columns_need_no_relaxation():
+    _, graph, scene = seen("convolutional", 4)
+    blind = {"zero", "above", "below", "through", "before", "after", "point"}
+    other = Scene(**{k: torch.rand_like(v) if k in blind else v for k, v in scene.named().items()})
+    for preset in ("paper", "paper-code", "local", "fast"):
+        torch.manual_seed(0)
+        model = build(preset, reduced=True)
+        with torch.no_grad():
+            assert torch.equal(model(graph, scene), model(graph, other))
+
+
+def test_scale_free_columns_do_not_feel_a_layers_scale():
+    """A ReLU's input times 8, and what looks at its output divided by 8: the same network, the same features."""
+    _, graph, scene = seen("dense", 1)
+    first = torch.arange(len(graph.neurons)) < graph.layers[0].stop
+    times = torch.where(first, 8.0, 1.0)
+    large = {name: getattr(scene, name) * times for name in ("lower", "upper", "before", "after")}
+    small = {name: getattr(scene, name) / times for name in ("zero", "above", "below", "through")}
+    view = View(graph, Scene(**{**scene.named(), **large, **small}))
+    view.wires.__dict__["bias"] = view.wires.bias * times
+    try:
+        mine = features.relus(view, features.SCALE_FREE)
+    finally:
+        view.wires.__dict__["bias"] = view.wires.bias / times
+    torch.testing.assert_close(mine, features.relus(View(graph, scene), features.SCALE_FREE), rtol=1e-4, atol=1e-5)
+
+
+# The scaled view
+
+
+def test_fitted_columns_have_mean_0_and_spread_1():
+    scaled = ScaledRelus(list(ReluColumn))
+    parts = [seen(kind, seed, bounder)[1:] for kind, seed, bounder in CASES]
+    fit(scaled, iter(parts))  # seen once only
+    raw = torch.cat([scaled.rows(View(*part)) for part in parts])
+    rows = (raw - scaled.standard.mean) / scaled.standard.spread
+    torch.testing.assert_close(rows.mean(dim=0), torch.zeros(len(ReluColumn)), atol=1e-3, rtol=0)
+    changing = raw.std(dim=0) > 1e-5
+    assert int(changing.sum()) > 20
+    spread = rows.std(dim=0, correction=0)[changing]
+    torch.testing.assert_close(spread, torch.ones_like(spread), atol=1e-3, rtol=0)
+    shown = torch.cat([scaled(View(*part))[part[1].ambiguous.T] for part in parts])
+    assert torch.equal(shown, rows.clamp(-10, 10))
+
+
+def test_products_are_in_units_of_the_bound():
+    _, graph, scene = seen("convolutional", 4)
+    columns = [ReluColumn.REACH, ReluColumn.LOWER]
+    scaled = ScaledRelus(columns)
+    raw = features.relus(View(graph, scene), columns)
+    assert float(raw[..., 0].abs().max()) > 0.01
+    want = torch.stack([raw[..., 0] / scene.bound.abs()[:, None], raw[..., 1]], dim=-1)
+    want = (want.sign() * want.abs().log1p()).clamp(-10, 10)
+    torch.testing.assert_close(scaled(View(graph, scene)).transpose(0, 1), want, rtol=1e-4, atol=1e-5)
+    assert compressed(tensor([0.0, np.e - 1, 1 - np.e])).tolist() == pytest.approx([0.0, 1.0, -1.0])
+
+
+def test_fitting_leaves_models_without_figures_alone():
+    fit(build("paper", width=4), iter(lambda: pytest.fail("nothing has to be seen"), None))
+    model = build("local")
+    fit(model, [])
+    assert bool((model.state_dict()["relus.standard.spread"] == 1).all())
+
+
+extreme = st.sampled_from([0.0, 1.0, -1.0, 1e-30, 1e30, -1e30, float("inf"), float("-inf"), float("nan")])
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_no_scene_makes_a_feature_that_is_not_a_number(data):
+    _, graph, scene = seen("convolutional", 4)
+    arrays = {name: array.clone() for name, array in scene[:2].named().items()}
+    for name in data.draw(st.sets(st.sampled_from(sorted(arrays)), min_size=1)):
+        kept = torch.rand(arrays[name].shape, generator=generator(0)) < data.draw(st.sampled_from([0.0, 0.5]))
+        arrays[name] = torch.where(kept, arrays[name], data.draw(extreme))
+    if data.draw(st.booleans()):
+        arrays["upper"] = arrays["lower"].clone()
+    view = View(graph, Scene(**arrays))
+    for found in (
+        features.relus(view, list(ReluColumn)),
+        features.inputs(view, list(InputColumn)),
+        features.output(view, list(OutputColumn)),
+        ScaledRelus(list(ReluColumn))(view),
+        features.ScaledOutput(list(OutputColumn))(view),
+    ):
+        assert bool(found.isfinite().all())

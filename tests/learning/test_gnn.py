@@ -1,0 +1,486 @@
+"""The models: against a version that goes from node to node, and what must hold of any model."""
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.learning.scenes import seen
+from tests.support import dense, generator, matrices, values_at
+from torch import Tensor
+
+from bough.errors import BadInput
+from bough.learning.features import SCALE_FREE, ReluColumn, fit
+from bough.learning.gnn import PRESETS, AbstractBuilt, PaperGNN, build
+from bough.learning.scene import Graph, Scene
+from bough.learning.wiring import wiring
+from bough.network.graph import Network
+from bough.network.ops import Conv, Input, Linear, Relu
+from bough.network.rewrite import GraphBuilder
+
+Array = NDArray[np.float64]
+CASES = [(kind, seed) for kind in ("dense", "convolutional", "residual", "pooled") for seed in (1, 4)]
+
+
+def made(preset: str, *, reduced: bool = False, seed: int = 0, **settings: object) -> AbstractBuilt:
+    """A model of random weights, the same at every call."""
+    torch.manual_seed(seed)
+    return build(preset, reduced, **settings).eval()
+
+
+# The paper's model, from node to node: Appendix B, and facts 4.2 to 4.5 for the code. One domain, plain numbers.
+
+
+class Slow:
+    """The embeddings of one domain by Appendix B, every node by itself and every edge by its number."""
+
+    def __init__(self, model: PaperGNN, graph: Graph, network: Network, scene: Scene) -> None:
+        assert len(scene) == 1
+        self.network = network  # float64, as it was read
+        self.code, self.reduced = model.preset == "paper-code", bool(model.settings["reduced"])
+        self.p, self.rounds = int(model.settings["width"]), int(model.settings["rounds"])
+        self.model, self.scene, self.graph = model, {k: v[0].double().numpy() for k, v in scene.named().items()}, graph
+        self.at = {int(v): k for k, v in enumerate(graph.neurons)}
+        self.constant = self._constants()
+
+    def mlp(self, name: str, x: Array) -> Array:
+        """Layers with ReLUs between them, or behind the only one."""
+        layers = [m for m in getattr(self.model, name) if isinstance(m, torch.nn.Linear)]
+        for k, layer in enumerate(layers):
+            x = layer.weight.detach().double().numpy() @ x + layer.bias.detach().double().numpy()
+            if k < len(layers) - 1 or len(layers) == 1:
+                x = np.maximum(x, 0.0)
+        return x
+
+    def _constants(self) -> list[Array]:
+        values: list[Array] = []
+        for i, node in enumerate(self.network.nodes):
+            if isinstance(node.op, Relu | Input):
+                values.append(np.zeros(node.size))
+            else:
+                parts, bias = matrices(self.network, i)
+                values.append(sum((m @ values[j] for m, j in zip(parts, node.inputs, strict=True)), bias))
+        return values
+
+    def gate(self, flat: int) -> tuple[float, float, bool]:
+        """alpha, alpha', and whether the ReLU is ambiguous."""
+        if flat not in self.at:
+            a = 1.0 if bool(self.graph.passing[flat]) else 0.0
+            return a, a, False
+        l, u = float(self.scene["lower"][self.at[flat]]), float(self.scene["upper"][self.at[flat]])
+        if u <= 0 and l < 0:
+            return 0.0, 0.0, False
+        if l >= 0:
+            return 1.0, 1.0, False
+        return u / (u - l), 1 - u / (u - l), True
+
+    def features(self, flat: int, node: int, element: int, *, backward: bool) -> Array:
+        k, s = self.at[flat], self.scene
+        l, u, pre, post, d1, d2 = (float(s[n][k]) for n in ("lower", "upper", "before", "after", "above", "below"))
+        beta, bias = -l * u / (u - l), float(self.constant[self.network.nodes[node].inputs[0]][element])
+        if self.reduced and not self.code:
+            return np.array([l, u, beta, bias])
+        if self.reduced:
+            return np.array([l, u, beta, bias] if backward else [beta, l, u, bias])
+        if not self.code:
+            return np.array([l, u, beta, bias, pre, post, d1, d2])
+        # In the authors' code d2 is not positive: d1 - d2 there is d1 + d2 here.
+        return np.array([l, u, beta, d1 + d2, post, pre, bias] if backward else [beta, l, u, d1 + d2, pre, post, bias])
+
+    def local(self, flat: int, node: int, element: int, *, backward: bool) -> Array:
+        if not self.gate(flat)[2]:
+            return np.zeros(self.p)
+        z = self.features(flat, node, element, backward=backward)
+        if not backward:
+            return self.mlp("forward_local", z)
+        R = self.mlp("backward_local", z)
+        d1, d2 = (float(self.scene[n][self.at[flat]]) for n in ("above", "below"))
+        if self.reduced:
+            return self.mlp("backward_duals", R)
+        parts = [R, d2 * R, d1 * R] if self.code else [d1 * R, d2 * R, R]
+        return self.mlp("backward_duals", np.concatenate(parts))
+
+    def activation(self, node: int, arrived: Array, way: str) -> Array:
+        """Eq. 4 or Eq. 6 for every node of a layer."""
+        found = np.zeros_like(arrived)
+        for element in range(len(arrived)):
+            flat = self.network.slices[node].start + element
+            a, b, _ = self.gate(flat)
+            R = self.local(flat, node, element, backward=way == "backward")
+            N = self.mlp(f"{way}_neighbours", np.concatenate([a * arrived[element], b * arrived[element]]))
+            mu = self.mlp(f"{way}_combined", np.concatenate([R, N]))
+            found[element] = 0.0 if self.code and a == 0 else mu
+        return found
+
+    def share(self, node: int, element: int) -> float:
+        """By how much E is divided that comes back through a convolution."""
+        op, matrix = self.network.nodes[node].op, self.structure(node)
+        if not isinstance(op, Conv):
+            return 1.0
+        count = float(matrix[:, element].sum())
+        if self.code:
+            if not self.behind_relu(node):
+                return 1.0
+            count = len({k % (matrix.shape[0] // op.weight.shape[0]) for k in np.flatnonzero(matrix[:, element])})
+        return max(1.0, count)
+
+    def behind_relu(self, node: int) -> bool:
+        return any(
+            isinstance(self.network.nodes[j].op, Relu) or self.behind_relu(j) for j in self.network.nodes[node].inputs
+        )
+
+    def structure(self, node: int) -> Array:
+        return np.asarray(matrices(self.network, node)[0][0] != 0, dtype=np.float64)
+
+    def run(self) -> tuple[Array, Array]:
+        """Scores of the n ReLUs and of the inputs."""
+        nodes, s, c = self.network.nodes, self.scene, self.scene["functional"]
+        names = ("input_lower", "input_upper") if self.reduced else ("input_lower", "input_upper", "point")
+        if self.code and not self.reduced:
+            names = ("input_lower", "point", "input_upper")
+        mu_0 = np.stack(
+            [self.mlp("input_forward", np.array([s[n][j] for n in names])) for j in range(self.network.inputs)]
+        )
+        upper = float(c @ values_at(self.network, s["point"])[-1])
+        bound, bias = float(s["bound"]), float(c @ self.constant[-1])
+        z_L = np.array([bound, bias] if self.reduced else [bound, upper, bound, bias])
+        relus: dict[int, Array] = {}
+        for _ in range(self.rounds):
+            values: list[Array] = []
+            for i, node in enumerate(nodes):
+                if not node.inputs:
+                    values.append(mu_0)
+                elif isinstance(node.op, Relu):
+                    values.append(self.activation(i, values[node.inputs[0]], "forward"))
+                else:
+                    parts, _ = matrices(self.network, i)
+                    values.append(np.sum([m @ values[j] for m, j in zip(parts, node.inputs, strict=True)], axis=0))
+            E = c @ values[-1]
+            mu_L = self.mlp("output_combined", np.concatenate([self.mlp("output_local", z_L), E]))
+            arriving = [np.zeros((node.size, self.p)) for node in nodes]
+            arriving[-1] += np.outer(c, mu_L)
+            for i in range(len(nodes) - 1, 0, -1):
+                if isinstance(nodes[i].op, Relu):
+                    relus[i] = self.activation(i, arriving[i], "backward")
+                    arriving[nodes[i].inputs[0]] += relus[i]
+                    continue
+                for m, j in zip(matrices(self.network, i)[0], nodes[i].inputs, strict=True):
+                    for element in range(nodes[j].size):
+                        arriving[j][element] += m[:, element] @ arriving[i] / self.share(i, element)
+            mu_0 = np.stack([self._input(j, arriving[0][j]) for j in range(self.network.inputs)])
+        flat = np.concatenate([relus[i] for i in self.network.relus])
+        scores = np.array([self.mlp("score", flat[v])[0] for v in self.graph.neurons.tolist()])
+        return scores, np.array([self.mlp("score", mu)[0] for mu in mu_0])
+
+    def _input(self, j: int, arrived: Array) -> Array:
+        sides = np.array([self.scene["input_lower"][j], self.scene["input_upper"][j]])
+        return self.mlp("input_combined", np.concatenate([self.mlp("input_backward", sides), arrived]))
+
+
+@pytest.mark.parametrize("reduced", [False, True], ids=["whole", "reduced"])
+@pytest.mark.parametrize("preset", ["paper", "paper-code"])
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_the_papers_model_is_that_of_its_appendix(kind, seed, preset, reduced):
+    problem, graph, scene = seen(kind, seed, "lp" if seed == 1 else "dual")
+    model = made(preset, reduced=reduced, seed=seed, width=6)
+    assert isinstance(model, PaperGNN)
+    with torch.no_grad():
+        scores, inputs = model(graph, scene), model.score_inputs(graph, scene)
+    assert (scores.shape, inputs.shape) == (scene.lower.shape, scene.point.shape)
+    for d in range(0, len(scene), 3):
+        by_hand, by_hand_inputs = Slow(model, graph, problem.network, scene[d : d + 1]).run()
+        torch.testing.assert_close(scores[d].double(), torch.from_numpy(by_hand), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(inputs[d].double(), torch.from_numpy(by_hand_inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_the_scenes_have_all_kinds_of_relus():
+    """Otherwise the comparison above would prove little."""
+    kinds, convolutions = set(), 0
+    for kind, seed in CASES:
+        problem, graph, scene = seen(kind, seed)
+        ambiguous, few = scene.ambiguous, graph.neurons
+        outside = torch.ones(problem.network.neurons, dtype=torch.bool)
+        outside[few] = False
+        kinds |= {"ambiguous"} if bool(ambiguous.any()) else set()
+        kinds |= {"split passing"} if bool((scene.lower >= 0).any()) else set()
+        kinds |= {"split blocked"} if bool((scene.upper <= 0).any()) else set()
+        kinds |= {"passing"} if bool((graph.passing & outside).any()) else set()
+        kinds |= {"blocked"} if bool((~graph.passing & outside).any()) else set()
+        counts = wiring(graph).connections.values()
+        convolutions += sum(len(count.unique()) > 1 for count in counts)
+    assert kinds == {"ambiguous", "split passing", "split blocked", "passing", "blocked"}
+    assert convolutions >= 2  # whose elements have different numbers of connections
+
+
+def test_the_sizes_are_the_authors():
+    assert sum(p.numel() for p in build("paper-code").parameters()) == 117_825  # facts 4.3
+
+
+# The substituted network
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_between_is_the_network_with_decided_relus_substituted(kind, seed):
+    problem, graph, _ = seen(kind, seed)
+    network, wires = problem.network, wiring(graph)
+    outside = torch.ones(network.neurons, dtype=torch.bool)
+    outside[graph.neurons] = False
+    n = len(graph.neurons)
+    matrix = np.zeros((n + network.outputs, n))
+    for k, neuron in enumerate(graph.neurons.tolist()):  # 1 at one ReLU's output, and what follows from it
+        values: list[Array] = []
+        for i, node in enumerate(network.nodes):
+            if isinstance(node.op, Input):
+                values.append(np.zeros(node.size))
+            elif isinstance(node.op, Relu):
+                part = network.slices[i]
+                through = (graph.passing & outside)[part].numpy() * values[node.inputs[0]]
+                values.append(through + (np.arange(part.start, part.stop) == neuron))
+            else:
+                parts, _ = matrices(network, i)
+                values.append(np.sum([m @ values[j] for m, j in zip(parts, node.inputs, strict=True)], axis=0))
+        before = np.concatenate([values[network.nodes[i].inputs[0]] for i in network.relus])
+        matrix[:, k] = np.concatenate([before[graph.neurons.numpy()], values[-1]])
+    torch.testing.assert_close(wires.between.double(), torch.from_numpy(matrix), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_the_fast_sweeps_are_those_of_a_bound(kind, seed):
+    """With the multiplier of every ReLU added as it is, what comes back is nu: here through Wong-Kolter's slopes."""
+    from bough.learning.features import View
+    from bough.learning.gnn import _parallel
+
+    _, graph, scene = seen(kind, seed)
+    view = View(graph, scene)
+    lam = _parallel(view)
+    between, n = wiring(graph).between, len(graph.neurons)
+    nu = view.functional @ between[n:] + lam @ between[:n]
+    torch.testing.assert_close(lam, nu * view.slope, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_the_relaxations_multipliers_follow_the_same_edges(kind, seed):
+    """The scene's own nu is what its `through` sends back along the substituted network."""
+    _, graph, scene = seen(kind, seed)
+    between, n = wiring(graph).between, len(graph.neurons)
+    nu = scene.functional @ between[n:] + scene.through @ between[:n]
+    torch.testing.assert_close(torch.where(scene.ambiguous, nu, 0.0), scene.coefficient, rtol=1e-3, atol=1e-3)
+
+
+def test_edges_go_with_their_graph():
+    _, graph, _ = seen("dense", 1)
+    mine = Graph(graph.network, graph.neurons, graph.passing)
+    wires = weakref.ref(wiring(mine))
+    assert wiring(mine) is wires()
+    del mine
+    gc.collect()
+    assert wires() is None
+
+
+# Every model
+
+
+def of_every_kind(test: Callable[..., None]) -> Callable[..., None]:
+    """Every preset, whole and reduced, on two networks."""
+    kinds = [("convolutional", 4), ("residual", 1)]
+    cases = [(*kind, preset, reduced) for kind in kinds for preset in PRESETS for reduced in (False, True)]
+    marked: Callable[..., None] = pytest.mark.parametrize(("kind", "seed", "preset", "reduced"), cases)(test)
+    return marked
+
+
+@of_every_kind
+def test_one_domain_at_a_time_is_the_batch(kind, seed, preset, reduced):
+    _, graph, scene = seen(kind, seed)
+    model = made(preset, reduced=reduced)
+    fit(model, [(graph, scene)])
+    with torch.no_grad():
+        together = model(graph, scene)
+        alone = torch.cat([model(graph, scene[d : d + 1]) for d in range(len(scene))])
+        none = model(graph, scene[:0])
+    assert together.dtype == torch.float32
+    torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
+    assert none.shape == (0, len(graph.neurons))
+    assert model.footprint(graph) > 4 * len(graph.neurons)
+
+
+@of_every_kind
+def test_a_graph_may_be_made_of_any_domains(kind, seed, preset, reduced):
+    """In deep ones a ReLU may be passing that may still be split elsewhere."""
+    _, graph, scene = seen(kind, seed)
+    passing = graph.passing.clone()
+    passing[graph.neurons] = True
+    model = made(preset, reduced=reduced)
+    with torch.no_grad():
+        assert torch.equal(model(Graph(graph.network, graph.neurons, passing), scene), model(graph, scene))
+
+
+def permuted(network: Network, orders: list[Tensor]) -> Network:
+    """A dense network with the ReLUs of each layer in another order."""
+    builder = GraphBuilder()
+    x, inputs = builder.input(network.input_shape), torch.arange(network.inputs)
+    linears = [node.op for node in network.nodes if isinstance(node.op, Linear)]
+    for k, op in enumerate(linears):
+        outputs = orders[k] if k < len(orders) else torch.arange(network.outputs)
+        x = builder.linear(x, op.weight[outputs][:, inputs], op.bias[outputs])
+        x = builder.relu(x) if k < len(orders) else x
+        inputs = outputs
+    return builder.build(x)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("seed", [1, 4])
+def test_permuting_neurons_permutes_scores(preset, seed):
+    problem, graph, scene = seen("dense", seed)
+    network, g = problem.network, generator(seed)
+    assert len(network.nodes) == len(dense(generator(seed)).nodes)
+    orders = [torch.randperm(network.nodes[i].size, generator=g) for i in network.relus]
+    other = permuted(network, orders)
+    flat = torch.cat([part.start + order for part, order in zip(network.slices.values(), orders, strict=True)])
+    place = {int(neuron): k for k, neuron in enumerate(graph.neurons)}
+    columns = torch.tensor([place[v] for v in flat.tolist() if v in place])
+    neurons = torch.tensor([k for k, v in enumerate(flat.tolist()) if v in place])
+    moved = {k: v[:, columns] if v.shape[1:] == scene.lower.shape[1:] else v for k, v in scene.named().items()}
+    for name in ("point", "input_lower", "input_upper", "functional"):
+        moved[name] = getattr(scene, name)
+    again = Graph(other.on(torch.device("cpu"), torch.float32), neurons, graph.passing[flat])
+    model = made(preset)
+    with torch.no_grad():
+        torch.testing.assert_close(model(again, Scene(**moved)), model(graph, scene)[:, columns], rtol=1e-4, atol=1e-5)
+
+
+@of_every_kind
+def test_gradients_reach_every_parameter(kind, seed, preset, reduced):
+    """Norms are printed (run with -s).
+
+    In the paper's models those of the input and of the forward sweep are so small, down to 1e-20, that any weight decay
+    outweighs them: a way to a score that leads through the output only. It is how the authors' died (facts 4.6).
+    """
+    _, graph, scene = seen(kind, seed)
+    model = made(preset, reduced=reduced, seed=3)
+    fit(model, [(graph, scene)])
+    scores = model(graph, scene)
+    weights = torch.randn(scores.shape, generator=generator(0))
+    (scores * weights)[scene.ambiguous].sum().backward()
+    norms = {name: float(p.grad.norm()) if p.grad is not None else 0.0 for name, p in model.named_parameters()}
+    sys.stdout.write(f"{kind} {preset}: " + ", ".join(f"{name} {norm:.1e}" for name, norm in norms.items()) + "\n")
+    assert all(np.isfinite(norm) for norm in norms.values())
+    assert min(norms.values()) > 0
+    if preset in {"local", "fast"}:
+        assert min(norms.values()) > 1e-5 * max(norms.values())
+
+
+@of_every_kind
+def test_messages_matter(kind, seed, preset, reduced):
+    """What is known of one ReLU changes the scores of others, in all models but the local one."""
+    _, graph, scene = seen(kind, seed)
+    model, heard = made(preset, reduced=reduced, seed=3), 0
+    with torch.no_grad():
+        before = model(graph, scene)
+        for row, column in scene.ambiguous.nonzero()[:12].tolist():
+            lower = scene.lower.clone()
+            lower[row, column] *= 1.5
+            changed = model(graph, Scene(**{**scene.named(), "lower": lower})) != before
+            assert bool(changed[row, column])
+            assert not bool(changed[torch.arange(len(scene)) != row].any())
+            heard += int(changed[row].sum()) - 1
+    assert (heard > 0) == (preset != "local")
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # which is what setting the flags below says
+def test_half_precision_changes_little():
+    _, graph, scene = seen("convolutional", 4)
+    model = made("fast")
+    fit(model, [(graph, scene)])
+    with torch.no_grad():
+        whole = model(graph, scene)
+        # Not every CPU has bfloat16 in its library of fast kernels.
+        with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", torch.bfloat16):
+            half = model(graph, scene)
+            fresh = wiring(Graph(graph.network, graph.neurons, graph.passing))
+            exact = fresh.between, fresh.bias, fresh.output_bias
+    assert half.dtype == torch.float32
+    mine = wiring(graph)
+    torch.testing.assert_close(exact, (mine.between, mine.bias, mine.output_bias), rtol=1e-5, atol=1e-6)
+    assert float((half - whole).abs().max()) < 0.05 * float(whole.abs().max())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_gpu_scores_as_a_cpu(preset):
+    _, graph, scene = seen("convolutional", 4)
+    device = torch.device("cuda")
+    there = Graph(graph.network.on(device, torch.float32), graph.neurons.to(device), graph.passing.to(device))
+    model = made(preset)
+    fit(model, [(graph, scene)])
+    with torch.no_grad():
+        here = model(graph, scene)
+        away = model.to(device)(there, scene.to(device)).cpu()
+    assert float((here - away).abs().max()) < 0.05 * float(here.abs().max())
+
+
+extreme = st.sampled_from([0.0, 1.0, -1.0, 1e-30, 1e30, -1e30, float("inf"), float("-inf"), float("nan")])
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), preset=st.sampled_from(PRESETS), reduced=st.booleans())
+def test_no_scene_makes_a_score_that_is_not_a_number(data, preset, reduced):
+    """l = u, a bound of 0 or minus infinity, multipliers of 0, and worse."""
+    _, graph, scene = seen("convolutional", 4)
+    arrays = {name: array.clone() for name, array in scene[:2].named().items()}
+    for name in data.draw(st.sets(st.sampled_from(sorted(arrays)), min_size=1)):
+        kept = data.draw(st.booleans())
+        array = arrays[name]
+        array[:1] = torch.where(
+            torch.rand(array[:1].shape, generator=generator(0)) < 0.5 * kept, array[:1], data.draw(extreme)
+        )
+    if data.draw(st.booleans()):
+        arrays["upper"][:1] = arrays["lower"][:1]
+    with torch.no_grad():
+        assert bool(made(preset, reduced=reduced)(graph, Scene(**arrays)).isfinite().all())
+
+
+def test_a_graph_of_no_relus_has_no_scores():
+    _, graph, scene = seen("convolutional", 4)
+    none = torch.zeros(0, dtype=torch.int64)
+    wide = {k: v[:, :0] if v.shape == scene.lower.shape else v for k, v in scene.named().items()}
+    for preset in PRESETS:
+        assert made(preset)(Graph(graph.network, none, graph.passing), Scene(**wide)).shape == (len(scene), 0)
+
+
+# Building
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "says"),
+    [
+        ("slow", {}, "no model 'slow'; the presets are paper, paper-code, local, fast"),
+        ("local", {"rounds": 2}, "no setting 'rounds'"),
+        ("paper", {"width": 0}, "width is a whole number from 1"),
+        ("paper", {"width": "8"}, "width is a whole number"),
+        ("fast", {"mixed": 1}, "mixed is true or false"),
+        ("local", {"columns": ["nonsense"]}, "the columns of a ReLU are lower, upper"),
+        ("local", {"columns": "lower"}, "columns is a list of names"),
+        ("local", {"reduced": True, "columns": ["gap"]}, "at least one column"),
+    ],
+)
+def test_what_cannot_be_built(preset, settings, says):
+    with pytest.raises(BadInput, match=says):
+        build(preset, **settings)
+
+
+def test_columns_can_be_chosen():
+    _, graph, scene = seen("dense", 1)
+    model = build("fast", columns=[column.value for column in SCALE_FREE])
+    assert model.columns["relu"] == tuple(column.value for column in SCALE_FREE)
+    assert ReluColumn.LOWER.value not in model.columns["relu"]
+    again = build(model.preset, **model.settings)
+    assert again.settings == model.settings
+    again.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(model(graph, scene), again(graph, scene))
