@@ -24,7 +24,7 @@ from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
 from bough.bounds.reduced import Reduced
 from bough.budget import Deadline
-from bough.domain.batch import Bounds, DomainBatch
+from bough.domain.batch import Bounds, DomainBatch, Relaxed
 from bough.network.graph import Network, Node
 from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
 from bough.network.rewrite import GraphBuilder, Window
@@ -309,6 +309,9 @@ class _Judging(AbstractBounding):
 
     def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
         return self._inner.unsafe_boxes(domains)
+
+    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed | None:
+        return self._inner.relaxed(domains, deadline)
 
     def notes(self) -> Mapping[str, float]:
         return self._inner.notes()

@@ -22,7 +22,7 @@ from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
-from bough.branching import INPUT_RULES, RULES
+from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
 from bough.branching.earliest import Earliest
@@ -87,6 +87,8 @@ class Options:
     most_bounds: int | None = None  # the search ends, as by a timeout, with the step that reaches so many
     method: str = AUTO  # the search, or the name of a baseline
     solver: str = AUTO  # of a baseline that is a mixed-integer program
+    weights: str | None = None  # of a learnt rule: a file, or the name of one that comes with bough
+    preset: str | None = None  # of a learnt rule: the kind of model, where bough is to find the weights
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
@@ -116,6 +118,9 @@ class Options:
             raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
         if self.device == "cuda" and self.bounds in ("lp", "linear"):
             raise BadInput(f"{self.bounds} bounds run on the CPU only; use --bounds dual with --device cuda")
+        for name in ("weights", "preset"):
+            if getattr(self, name) is not None and self.branching not in LEARNT_RULES:
+                raise BadInput(f"only learnt rules have {name}: give --branching {', '.join(LEARNT_RULES)}")
         halving = self.branching in INPUT_RULES
         fitting = ("lp",) if self.branching == "shadow" else ("linear", "lp")
         if halving and (self.bounds not in (AUTO, *fitting) or self.device == "cuda"):
@@ -157,8 +162,14 @@ class Options:
         device = self.device
         if device == AUTO:
             device = "cuda" if bounds == "dual" and torch.cuda.is_available() else "cpu"
+        weights = self.weights
+        if self.branching in LEARNT_RULES:
+            from bough.learning.rules import found
+
+            weights = found(str(self.branching), self.weights, self.preset, bounds)
         return replace(
             self,
+            weights=weights,
             bounds=bounds,
             device=device,
             branching=USUAL_RULE[bounds] if self.branching == AUTO else self.branching,
@@ -187,9 +198,10 @@ class Options:
         reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
         reason = reasons.get(chosen.bounds, f"only {network.inputs} inputs, which are halved")
         said = f" (auto: {reason})" if self.bounds == AUTO and self.method == AUTO else ""
+        by = "" if chosen.weights is None else f" by {Path(chosen.weights).name}"
         return (
             f"{chosen.bounds} bounds{said} on {chosen.device} over {chosen.intermediate} ReLU bounds, "
-            f"{chosen.branching} branching, {chosen.batch} domains a step"
+            f"{chosen.branching} branching{by}, {chosen.batch} domains a step"
         )
 
     def told(self) -> dict[str, Any]:
@@ -205,6 +217,7 @@ class Options:
             "seed": self.seed,
             "timeout": self.timeout,
             "device": self.device,
+            "weights": self.weights,
         }
 
     def baseline(self) -> AbstractBaseline:
@@ -218,6 +231,10 @@ class Options:
         """The branching rule."""
         if isinstance(self.branching, AbstractBrancher):
             return self.branching
+        if self.branching in LEARNT_RULES:
+            from bough.learning.rules import learnt
+
+            return learnt(self.branching, self.weights, self.preset, self.bounds)
         rules: Mapping[str, AbstractBrancher] = {
             "babsr": BaBSR(),
             "babsr-min": BaBSR(worse_side=True),

@@ -24,6 +24,15 @@ class Bounded:
         """The domain of each point."""
         return torch.arange(len(self.points), device=self.points.device) if self.of is None else self.of
 
+    def __getitem__(self, rows: Tensor) -> "Bounded":
+        """Some of the domains, by their numbers (int64), with their points."""
+        if self.of is None:
+            return Bounded(self.domains[rows], self.points[rows])
+        place = torch.full((len(self.domains),), -1, device=rows.device)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        owners = place[self.of]
+        return Bounded(self.domains[rows], self.points[owners >= 0], owners[owners >= 0])
+
     @staticmethod
     def concatenate(parts: Sequence["Bounded"]) -> "Bounded":
         """All of several batches, in order."""

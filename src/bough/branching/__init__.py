@@ -19,7 +19,14 @@ RULES = {
     "shadow": "the same with the LP's coefficients, the shadow prices of the box's sides (Royo et al. 2019)",
     "longest": "halves the input that is the largest part of what it was",
     "combined": "halves an input or splits a ReLU, whichever promises more",
+    "gnn": "a graph neural network that learnt from strong branching (Lu & Kumar 2020), with babsr as its fail-safe",
+    "gnn-r": "the same without primal and dual values (the paper's GNN-R)",
+    "gnn-online": "gnn, corrected during the search by the decisions that babsr beat",
+    "learnt-local": "learnt as gnn, but every ReLU is seen by itself: no messages",
 }
 
 INPUT_RULES = ("babsb", "smear", "shadow", "longest", "combined")
 """Rules that halve input boxes, which needs bounds that can."""
+
+LEARNT_RULES = ("gnn", "gnn-r", "gnn-online", "learnt-local")
+"""Rules that need weights."""

@@ -5,8 +5,8 @@ answers, the search stays right, and a choice that cannot be split is replaced.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,14 +19,20 @@ from bough.problem.problem import Problem
 @dataclass(frozen=True, eq=False)
 class Decision:
     """The ReLUs to split, best first (flat numbers, int64 [domains] or [domains, levels]), and what the rule wants to
-    remember for its next decision.
+    remember for its next decision. `own` says where the rule decided itself and did not leave it to another, bool
+    [domains]; None: everywhere.
     """
 
     neurons: Tensor
     memory: Any
+    own: Tensor | None = None
 
 
 def _blind(domains: DomainBatch, neurons: Tensor) -> Tensor:
+    raise NotImplementedError("this search does not look ahead")
+
+
+def _childless(rows: Tensor, neurons: Tensor) -> Tensor:
     raise NotImplementedError("this search does not look ahead")
 
 
@@ -50,6 +56,10 @@ class LookAhead:
     `bound` is asked and answers as `estimate`, and its bounds are those that the children would have in the search, but
     for children above `cutoff`, which are closed; ReLUs that cannot be split cost nothing. `relaxed` is what the
     bounder's relaxation says of the domains; None: not known.
+
+    `children(rows, neurons)` bounds both children of the domains with these numbers in the batch that is to be decided,
+    one ReLU each, [rows, 2], as `bound` does, and keeps them: where the same ReLU is decided for, the search goes on
+    with these children, and bounds them no second time.
     """
 
     estimate: Callable[[DomainBatch, Tensor], Tensor] = _blind
@@ -58,6 +68,12 @@ class LookAhead:
     bound: Callable[[DomainBatch, Tensor], Tensor] = _blind
     cutoff: float = 0.0
     relaxed: Callable[[DomainBatch], Relaxed | None] = _unseen
+    children: Callable[[Tensor, Tensor], Tensor] = _childless
+
+    def of(self, rows: Tensor) -> "LookAhead":
+        """What a rule is handed that decides for some of the domains only: their numbers, int64."""
+        whole = self.children
+        return replace(self, children=lambda some, neurons: whole(rows[some], neurons))
 
 
 BLIND = LookAhead()
@@ -73,6 +89,16 @@ class AbstractBrancher(ABC):
     @abstractmethod
     def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
         """Choose an ambiguous ReLU in every domain, or several; each domain has at least `look.levels`."""
+
+    def notes(self, memory: Any) -> Mapping[str, float]:
+        """Figures about its decisions, for the record."""
+        del memory
+        return {}
+
+    def remarks(self, memory: Any) -> tuple[str, ...]:
+        """What a person should know of its decisions, each said once."""
+        del memory
+        return ()
 
 
 def highest(value: Tensor, allowed: Tensor, levels: int) -> Tensor:

@@ -85,6 +85,14 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         help="auto, fsb, kfsb, babsr, ...; `help` describes them",
     )
     command.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="of a learnt rule (gnn, ...): a file, or the name of one that comes with bough",
+    )
+    command.add_argument(
+        "--preset", metavar="NAME", help="kind of model of a learnt rule: paper, paper-code, fast, local"
+    )
+    command.add_argument(
         "--bounds",
         choices=("auto", "dual", "linear", "lp"),
         default="auto",
@@ -205,6 +213,8 @@ def _search_options(options: argparse.Namespace) -> "Options":
         most_bounds=options.max_bounds,
         method=options.method,
         solver=options.solver,
+        weights=options.weights,
+        preset=options.preset,
     )
 
 
@@ -224,6 +234,8 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
         result = solve(problem, chosen, () if progress is None else (progress,))
     if not options.quiet:
         say(_summary(result, minimised=chosen.gap is not None))
+        for remark in result.remarks:
+            say(f"note: {remark}")
     _write(options, problem, chosen, result)
     print_verdict(result.verdict.value)
     return result.verdict.exit_status

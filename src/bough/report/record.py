@@ -17,6 +17,7 @@ from bough.errors import OutputError
 from bough.verdict.result import Result
 
 SCHEMA = "bough.record/1"
+DECISIONS = ("learnt_decisions", "backup_decisions")  # of the notes of a result, by whom
 PACKAGES = ("bough", "torch", "onnx", "onnxruntime", "highspy", "numpy")
 
 
@@ -34,6 +35,7 @@ class Run:
     seed: int
     timeout: float | None
     device: str = "cpu"
+    weights: str | None = None  # of a learnt rule
 
 
 def versions() -> dict[str, str]:
@@ -91,10 +93,11 @@ def record(
             depth=result.depth,
             open_domains=result.open_domains,
             attack_seconds=result.attack_seconds,
-            engine=dict(result.notes),
+            engine={name: value for name, value in result.notes.items() if name not in DECISIONS},
             proved=result.proved,
         )
-    entry.update(learnt_decisions=0, backup_decisions=0, versions=versions(), revision=revision(), error=error)
+    entry.update({name: 0 if result is None else int(result.notes.get(name, 0)) for name in DECISIONS})
+    entry.update(versions=versions(), revision=revision(), error=error)
     return entry
 
 

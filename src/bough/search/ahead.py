@@ -1,11 +1,11 @@
 """What a branching rule's look-ahead costs: the bounder's answers about children that are not there yet, counted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding
+from bough.bounds.base import AbstractBounding, Bounded
 from bough.branching.base import LookAhead
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, Relaxed
@@ -21,11 +21,14 @@ class Counted:
     deadline: Deadline
     cutoff: float = 0.0
     batch: int = 1  # domains whose children the search itself bounds together
+    domains: DomainBatch | None = None  # those of the step
     count: int = 0
+    _kept: list[tuple[Tensor, Tensor, Bounded]] = field(default_factory=list, init=False)  # domains, ReLUs, children
 
     def look(self, levels: int = 1) -> LookAhead:
         """What a rule is handed."""
-        return LookAhead(self.estimate, levels, self.bounding.unsafe_boxes, self.bound, self.cutoff, self.relaxed)
+        unsafe_boxes = self.bounding.unsafe_boxes
+        return LookAhead(self.estimate, levels, unsafe_boxes, self.bound, self.cutoff, self.relaxed, self.children)
 
     def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
         """Cheap bounds of both children of every candidate."""
@@ -46,9 +49,45 @@ class Counted:
             found[at[piece], column[piece]] = torch.fmax(bounded, children.lower).reshape(-1, 2)
         return found
 
+    def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
+        """Proved bounds of both children of the step's domains `rows`, split at `neurons`; kept for `split`."""
+        domains = self._step()
+        found = domains.lower.new_full((len(rows), 2), -torch.inf)
+        can = self.bounding.splittable(domains)[rows].gather(1, neurons[:, None])[:, 0].nonzero()[:, 0]
+        if len(can):
+            children = self.bounding.split(domains[rows[can]], neurons[can])
+            bounded = self.bounding.bound(children, self.cutoff, self.deadline)
+            found[can] = torch.fmax(bounded.domains.lower, children.lower).reshape(-1, 2)
+            self._kept.append((rows[can], neurons[can], bounded))
+            self.count += len(children)
+        return found
+
+    def split(self, neurons: Tensor) -> Bounded:
+        """The children of the step's domains, split at `neurons` [domains, levels], bounded, with those that were
+        looked at already. A rule only names numbers, so whatever it does these are the children of these domains.
+        """
+        domains = self._step()
+        left, parts = torch.ones(len(domains), dtype=torch.bool, device=neurons.device), []
+        for rows, tried, bounded in self._kept if neurons.shape[1] == 1 else ():
+            same = (left[rows] & (neurons[rows, 0] == tried)).nonzero()[:, 0]
+            left[rows[same]] = False
+            if len(same):
+                parts.append(bounded[(2 * same[:, None] + torch.tensor([0, 1], device=same.device)).reshape(-1)])
+        self.count -= sum(len(part.domains) for part in parts)  # whoever takes all children in counts them
+        rest = left.nonzero()[:, 0]
+        if len(rest) or not parts:
+            children = self.bounding.split(domains[rest] if parts else domains, neurons[rest])
+            parts.append(self.bounding.bound(children, self.cutoff, self.deadline))
+        return Bounded.concatenate(parts) if len(parts) > 1 else parts[0]
+
     def relaxed(self, domains: DomainBatch) -> Relaxed | None:
         """What is known of the domains anyway: no bound."""
         return self.bounding.relaxed(domains, self.deadline)
+
+    def _step(self) -> DomainBatch:
+        if self.domains is None:
+            raise NotImplementedError("this look-ahead is about no step")
+        return self.domains
 
     def _most(self, domains: DomainBatch) -> int:
         """Candidates whose children fit together: a step's own batch does, and so do a few megabytes."""

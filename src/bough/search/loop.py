@@ -114,7 +114,8 @@ def search(run: Search) -> Result:
         reason = Verdict.UNKNOWN, "the device's memory is too small for this network; try --device cpu"
     except KeyboardInterrupt:
         reason = Verdict.UNKNOWN, "interrupted"
-    return replace(result(run, state, reason), notes=bounding.notes())
+    notes, remarks = run.brancher.notes(state.memory), run.brancher.remarks(state.memory)
+    return replace(result(run, state, reason), notes={**bounding.notes(), **notes}, remarks=remarks)
 
 
 def _next(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
@@ -151,13 +152,12 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     domains = state.frontier.pick(run.batch)
     try:
         cutoff = run.goal.cutoff(state.upper)
-        ahead, levels = Counted(bounding, run.deadline, cutoff, run.batch), _levels(run, domains)
+        ahead, levels = Counted(bounding, run.deadline, cutoff, run.batch, domains), _levels(run, domains)
         for observer in run.observers:
             observer.deciding(domains, replace(ahead).look(levels))
         decision = run.brancher.decide(state.memory, domains, ahead.look(levels))
         neurons = _possible(bounding.splittable(domains), decision.neurons)
-        children = bounding.split(domains, neurons)
-        bounded = bounding.bound(children, cutoff, run.deadline)
+        bounded = ahead.split(neurons)
         branches = state.branches + 2 * len(domains) * (2 ** neurons.shape[1] - 1)
         spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + ahead.count)
         return _absorb(run, bounding, spent, bounded)
@@ -255,6 +255,8 @@ def _least(values: Tensor) -> float:
 
 def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) -> SearchState:
     """Evaluate points by every clause of their box; unsafe ones are replayed (best first) before they count."""
+    if not len(points):
+        return state
     present = boxes.unique().tolist()
     for box in present:
         if run.problem.property.boxes[box].ball is not None:

@@ -40,8 +40,9 @@ class Result:
     open_domains: int
     seconds: float
     attack_seconds: float = 0.0
-    notes: Mapping[str, float] = field(default_factory=dict)  # what the bounder has to say of its own work
+    notes: Mapping[str, float] = field(default_factory=dict)  # what bounder and rule have to say of their own work
     proved: bool = True  # false where `verified` is the word of somebody else's solver
+    remarks: tuple[str, ...] = ()  # what a person should know of how it was found
 
     def __str__(self) -> str:
         return f"{self.verdict.value}: {self.reason}"

@@ -1,0 +1,130 @@
+"""`bough train`: a model that ranks ReLUs, from samples of strong branching."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bough.cli.shared import UNFINISHED, device_named, limit_of, make_folder, say
+from bough.cli.zoo import Ticks
+from bough.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from bough.learning.lessons import Lessons
+
+PRESETS, MEASURES = ("paper", "paper-code", "fast", "local"), ("mean", "min", "max", "product")
+
+
+def add(commands: Any) -> None:
+    """The command."""
+    command = commands.add_parser(
+        "train", help="train a branching rule on samples of `bough label`", allow_abbrev=False
+    )
+    command.add_argument("samples", metavar="SAMPLES", type=Path, nargs="+", help="folders that `bough label` wrote")
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", required=True, help="weights, report, curves, and checkpoints to go on from"
+    )
+    command.add_argument("--preset", choices=PRESETS, default="fast", help="kind of model; fast by default")
+    command.add_argument("--reduced", action="store_true", help="without primal and dual values (the paper's GNN-R)")
+    command.add_argument(
+        "--measure", choices=MEASURES, default="mean", help="how a split is judged by its children; mean is the paper's"
+    )
+    command.add_argument("--classes", type=int, metavar="N", help="classes of ReLUs that are ranked; 10 by default")
+    command.add_argument(
+        "--absolute", action="store_true", help="classes of equal width in m itself, not over the best m of a sample"
+    )
+    command.add_argument("--epochs", type=int, metavar="N", help="most passes over the samples")
+    command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
+    command.add_argument("--decay", type=float, metavar="D", help="weight decay")
+    command.add_argument(
+        "--decoupled", action=argparse.BooleanOptionalAction, help="weight decay apart from the gradient (AdamW)"
+    )
+    command.add_argument("--batch", type=int, metavar="N", help="samples per step")
+    command.add_argument(
+        "--group", type=int, metavar="N", help="most samples of one property in a row, scored together"
+    )
+    command.add_argument("--seed", type=int, metavar="N", help="of first weights and of the order of samples")
+    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    command.add_argument("--limit-seconds", type=float, metavar="S", help="end after S seconds with the best so far")
+    command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
+    command.set_defaults(run=_train)
+
+
+def _train(options: argparse.Namespace) -> int:
+    limit = limit_of(options)
+    from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, recipe_for, train
+
+    asked = ("reduced", "measure", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed")
+    given = {name: getattr(options, name) for name in asked}
+    recipe = recipe_for(options.preset, relative=not options.absolute, **given)
+    there = (options.out / CHECKPOINT).exists()
+    if there != options.resume:
+        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
+        raise BadInput(f"{options.out} {problem}, or give another --out")
+    device = device_named(options.device)
+    training, validation, data = _lessons(options.samples, device)
+    make_folder(options.out)
+    say(
+        f"{recipe.preset}{', reduced' if recipe.reduced else ''}: {len(training)} samples of {len(training.parts)} "
+        f"properties to learn from, {len(validation)} of {len(validation.parts)} to judge by, up to {recipe.epochs} "
+        f"epochs, on {device}"
+    )
+    try:
+        trained = train(recipe, training, validation, options.out, _say_epoch, Ticks(), limit)
+        if not trained.history:
+            say("the time was up before the first epoch ended; go on with more time")
+            return UNFINISHED
+        report = finish(trained, recipe, training, validation, data, options.out)
+    except KeyboardInterrupt:
+        say("bough: interrupted; what ended is kept, go on by --resume")
+        return UNFINISHED
+    say("accuracy: m of the chosen ReLU is at least 0.9 of the best m; in brackets, at least 0.9 itself")
+    for part, found in report["figures"].items():
+        say(_figures(f"{part}, {found['samples']} samples", found))
+    for depth, found in report["figures"]["validation"]["by_depth"].items():
+        say(_figures(f"validation at depth {depth}, {found['samples']} samples", found))
+    dead = [name for name, norms in report["gradients"].items() if not norms["gradient"] > 0]
+    say(f"gradients of {len(report['gradients'])} parameters, dead: {', '.join(dead) or 'none'}")
+    path = options.out / WEIGHTS
+    say(f"{path}: {report['parameters']} parameters; {options.out / REPORT} says how, {options.out / CURVES} shows it")
+    if not trained.finished:
+        say("the time is up; these are the best weights so far, go on by --resume")
+    print(path)
+    return 0 if trained.finished else UNFINISHED
+
+
+def _lessons(folders: list[Path], device: "torch.device") -> "tuple[Lessons, Lessons, dict[str, Any]]":
+    """Samples to learn from and to judge by, of all folders, and where they are from."""
+    from bough.learning.dataset import read_shards
+    from bough.learning.lessons import Lessons
+
+    cards: list[Any] = []
+
+    def samples(part: Any) -> Any:
+        for folder in folders:
+            for shard in read_shards(folder, part, note=lambda line: say(f"note: {line}")):
+                cards.append(shard.card)
+                yield shard.collected.samples
+
+    both = Lessons.of(samples("training"), device), Lessons.of(samples("validation"), device)
+    bounders = sorted({card.bounder for card in cards})
+    if len(bounders) > 1:
+        raise BadInput(f"the samples are by several bounders ({', '.join(bounders)}); train on those of one")
+    known = {name: sorted({getattr(card, name) for card in cards}) for name in ("network", "dataset")}
+    return *both, {"bounder": bounders[0], **known}
+
+
+def _say_epoch(line: dict[str, Any]) -> None:
+    learnt = line["training"]
+    name = (
+        f"epoch {line['epoch']}/{line['of']}  rate {line['rate']:.1e}  training loss {learnt['loss']:.4f}, validation"
+    )
+    say(f"{_figures(name, line['validation'])}  {line['seconds']:.1f} s{'  best' if line['best'] else ''}")
+
+
+def _figures(name: str, found: dict[str, Any]) -> str:
+    return (
+        f"{name}: loss {found['loss']:.4f}  accuracy {found['accuracy']:.1%} (m at least 0.9: "
+        f"{found['absolute']:.1%})  m over the best {found['share']:.3f}"
+    )

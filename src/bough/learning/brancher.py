@@ -1,0 +1,227 @@
+"""The rule that was learnt, and its safety net: scenes enter, the ReLU of highest score leaves, held against a backup.
+
+Both are rules like any other: whatever a model says, it can only cost time. Where it says nothing that can be used, a
+hand-made rule decides, and what was decided by whom is counted.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from bough.branching.babsr import BaBSR
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead, highest
+from bough.branching.improvement import Measure, improvements
+from bough.budget import OutOfMemory, OutOfTime
+from bough.domain.batch import DomainBatch
+from bough.learning.model import AbstractModel
+from bough.learning.scene import Graph, Scene, see
+from bough.problem.problem import Problem
+
+SCORED = {"cpu": 1 << 18, "cuda": 1 << 22}  # ReLUs of all domains that a model sees at once
+PASSED_ON = (OutOfTime, OutOfMemory, torch.OutOfMemoryError)  # what is no fault of a model
+RECENT = 256  # decisions over which the usual improvement is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What a learnt rule knows between decisions; the model is its own copy, on the search's device."""
+
+    problem: Problem
+    model: AbstractModel
+    backup: Any
+    graph: Graph | None = None
+    learnt: int = 0  # decisions by the model
+    left: int = 0  # decisions left to the backup rule
+    remarks: tuple[str, ...] = ()
+    broken: bool = False  # whether the model failed, and is not asked again
+
+    def remarked(self, remark: str) -> "Memory":
+        """With a remark, which is made once."""
+        return self if remark in self.remarks else replace(self, remarks=(*self.remarks, remark))
+
+
+@final
+@dataclass(frozen=True)
+class Learnt(AbstractBrancher):
+    """The ambiguous ReLU of highest score. Where the scores of a domain are no numbers, the bounder has no relaxation,
+    or the model has no rule for the network, `backup` decides. `about` is what a person should know of the model.
+    """
+
+    model: AbstractModel = field(repr=False)
+    backup: AbstractBrancher = field(default_factory=BaBSR)
+    chunk: int | None = None  # domains scored together; by default as many as fit
+    about: tuple[str, ...] = ()
+
+    def prepare(self, problem: Problem) -> Memory:
+        """A copy of the model: what a search does to it ends with the search."""
+        model = copy.deepcopy(self.model).eval().requires_grad_(requires_grad=False)
+        return Memory(problem, model, self.backup.prepare(problem))
+
+    def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """Score all domains, a chunk at a time."""
+        memory, scores = self._scores(memory, domains, look)
+        if scores is None or memory.graph is None:
+            return self._left(memory, domains, look)
+        neurons = memory.graph.neurons
+        allowed = domains.bounds.ambiguous()[:, neurons]
+        own = (scores.isfinite() | ~allowed).all(dim=1) & allowed.any(dim=1)
+        chosen = neurons[highest(scores, allowed, look.levels)]
+        rows = (~own).nonzero()[:, 0]
+        if not len(rows):
+            return Decision(chosen, replace(memory, learnt=memory.learnt + len(domains)), own)
+        memory = memory.remarked("the model's scores are not numbers everywhere; there the backup rule decides")
+        theirs = self._left(memory, domains[rows], look.of(rows))
+        width = min(chosen.shape[1], theirs.neurons.shape[1])
+        chosen = chosen[:, :width].index_copy(0, rows, theirs.neurons[:, :width])
+        learnt = memory.learnt + len(domains) - len(rows)
+        return Decision(chosen, replace(theirs.memory, learnt=learnt), own)
+
+    def notes(self, memory: Memory) -> Mapping[str, float]:
+        """Who decided how often."""
+        return {"learnt_decisions": memory.learnt, "backup_decisions": memory.left}
+
+    def remarks(self, memory: Memory) -> tuple[str, ...]:
+        """What the model's card, and the model, gave reason to say."""
+        return (*self.about, *memory.remarks)
+
+    def scene(self, memory: Memory, domains: DomainBatch, look: LookAhead) -> tuple[Memory, Scene | None]:
+        """What there is to see, with the memory that has the graph it is on; None without a relaxation."""
+        relaxed = look.relaxed(domains)
+        if relaxed is None:
+            return memory.remarked("these bounds have no relaxation to look at; the backup rule decides"), None
+        if memory.graph is None or not _same(memory.graph.neurons, relaxed.neurons):
+            memory = replace(memory, graph=Graph.of(memory.problem, domains, relaxed))
+            memory.model.to(relaxed.neurons.device)
+        return memory, see(memory.problem, domains, relaxed)
+
+    def _scores(self, memory: Memory, domains: DomainBatch, look: LookAhead) -> tuple[Memory, Tensor | None]:
+        """Of the graph's ReLUs, [domains, n]; None where there are none to be had."""
+        if memory.broken:
+            return memory, None
+        memory, scene = self.scene(memory, domains, look)
+        if scene is None or memory.graph is None:
+            return memory, None
+        size = self.chunk or max(1, SCORED[scene.bound.device.type] // max(1, domains.signs.shape[1]))
+        try:
+            with torch.no_grad():
+                parts = [memory.model(memory.graph, scene[k : k + size]) for k in range(0, len(scene), size)]
+            scores = torch.cat(parts)
+            if scores.shape != scene.lower.shape:
+                raise ValueError(f"scores of shape {tuple(scores.shape)} for {tuple(scene.lower.shape)}")
+        except PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a model does, a rule can only cost time
+            why = f"the model cannot score this network ({type(error).__name__}: {error}); the backup rule decides"
+            return replace(memory.remarked(why), broken=True), None
+        return memory, scores
+
+    def _left(self, memory: Memory, domains: DomainBatch, look: LookAhead) -> Decision:
+        """The backup's decision."""
+        theirs = self.backup.decide(memory.backup, domains, look)
+        none = torch.zeros(len(domains), dtype=torch.bool, device=domains.lower.device)
+        left = replace(memory, backup=theirs.memory, left=memory.left + len(domains))
+        return Decision(theirs.neurons.reshape(len(domains), -1), left, none)
+
+
+def _same(ours: Tensor, theirs: Tensor) -> bool:
+    return ours is theirs or torch.equal(ours, theirs)
+
+
+@dataclass(frozen=True, eq=False)
+class SafeMemory:
+    """What the fail-safe knows between decisions."""
+
+    rule: Any
+    backup: Any
+    learnt: int = 0  # decisions by the rule itself
+    left: int = 0  # all others
+    tried: int = 0  # decisions that the backup was asked about
+    usual: float = 1.0  # mean improvement of the last decisions
+    weight: float = 1.0  # how many these are
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """The decisions of a rule and, where they gain too little, those of its backup."""
+
+    first: Tensor  # int64 [domains]: the rule's
+    gain: Tensor  # [domains]: its m
+    own: Tensor  # bool [domains]: where the rule decided itself
+    rows: Tensor  # int64 [asked]: the domains for which the backup was asked
+    other: Tensor  # int64 [asked]: its choice
+    other_gain: Tensor  # [asked]: its m
+    better: Tensor  # bool [asked]: whether it gains more
+
+
+@final
+@dataclass(frozen=True)
+class FailSafe(AbstractBrancher):
+    """The paper's safety net around a rule (Appendix D.2): both children of its decision are bounded, and where m
+    (Eq. 8) is below `threshold` those of the backup's, too; the better of both is kept.
+
+    Children of the decision that is kept are bounded once, so a rule that does not fail costs no bound more. In large
+    trees m is rarely above 0.2: `relative` takes the threshold as a share of the usual m of recent decisions.
+    """
+
+    rule: AbstractBrancher
+    backup: AbstractBrancher = field(default_factory=BaBSR)
+    threshold: float = 0.2
+    relative: bool = False
+    measure: Measure = "mean"
+
+    def prepare(self, problem: Problem) -> SafeMemory:
+        """Both rules'."""
+        return SafeMemory(self.rule.prepare(problem), self.backup.prepare(problem))
+
+    def decide(self, memory: SafeMemory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        """One ReLU per domain, however many are wanted: more were not bounded together."""
+        found, memory = self.compare(memory, domains, look)
+        return settle(found, memory)
+
+    def notes(self, memory: SafeMemory) -> Mapping[str, float]:
+        """Who decided how often, and how often the backup was asked."""
+        figures = {"learnt_decisions": memory.learnt, "backup_decisions": memory.left, "backup_trials": memory.tried}
+        return {**self.rule.notes(memory.rule), **figures}
+
+    def remarks(self, memory: SafeMemory) -> tuple[str, ...]:
+        """Both rules'."""
+        return (*self.rule.remarks(memory.rule), *self.backup.remarks(memory.backup))
+
+    def compare(self, memory: SafeMemory, domains: DomainBatch, look: LookAhead) -> tuple[Compared, SafeMemory]:
+        """Ask the rule, and the backup where that is needed."""
+        look, device = replace(look, levels=1), domains.lower.device
+        mine = self.rule.decide(memory.rule, domains, look)
+        first = mine.neurons.reshape(len(domains), -1)[:, 0]
+        gain = self._gains(domains, torch.arange(len(domains), device=device), first, look)
+        enough = self.threshold * (memory.usual if self.relative else 1.0)
+        rows = (~(gain >= enough)).nonzero()[:, 0]
+        memory = replace(memory, rule=mine.memory, tried=memory.tried + len(rows))
+        other, other_gain = first[rows], gain[rows]
+        if len(rows):
+            theirs = self.backup.decide(memory.backup, domains[rows], look.of(rows))
+            memory, other = replace(memory, backup=theirs.memory), theirs.neurons.reshape(len(rows), -1)[:, 0]
+            new = (other != first[rows]).nonzero()[:, 0]  # the same ReLU is not bounded twice
+            if len(new):
+                other_gain = other_gain.index_copy(0, new, self._gains(domains, rows[new], other[new], look))
+        own = torch.ones_like(first, dtype=torch.bool) if mine.own is None else mine.own
+        return Compared(first, gain, own, rows, other, other_gain, other_gain > gain[rows]), memory
+
+    def _gains(self, domains: DomainBatch, rows: Tensor, neurons: Tensor, look: LookAhead) -> Tensor:
+        children = look.children(rows, neurons)[:, None]
+        return improvements(domains.lower[rows], children, look.cutoff, self.measure)[:, 0]
+
+
+def settle(found: Compared, memory: SafeMemory) -> Decision:
+    """The better of both, counted."""
+    rows, own = found.rows[found.better], found.own.clone()
+    neurons, gain = found.first.clone(), found.gain.clone()
+    neurons[rows], gain[rows], own[rows] = found.other[found.better], found.other_gain[found.better], False
+    count, learnt = len(neurons), int(own.sum())
+    weight = min(memory.weight + count, RECENT + count)
+    usual = memory.usual + (float(gain.clamp(min=0).nan_to_num(0.0).mean()) - memory.usual) * count / weight
+    memory = replace(memory, learnt=memory.learnt + learnt, left=memory.left + count - learnt)
+    return Decision(neurons[:, None], replace(memory, usual=usual, weight=weight), own)

@@ -1,0 +1,134 @@
+"""Samples as training takes them: many properties on one device, in batches that mix them, and a tally of it all."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bough.branching.improvement import Measure
+from bough.learning.loss import classes, judge, rank_loss
+from bough.learning.samples import Samples
+
+DEPTHS = (0, 5, 10, 20, 40)  # where bins of depth in the tree begin
+BINS = (*(f"{a}-{b - 1}" for a, b in pairwise(DEPTHS)), f"{DEPTHS[-1]}+")
+DEVICE_SHARE = 0.4  # of a GPU's free memory, for samples that stay there
+Batch = list[tuple[int, Tensor]]  # numbers of properties, and of their samples
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """The samples of many properties; graphs are on the device, scenes as well where they fit."""
+
+    parts: tuple[Samples, ...]
+    device: torch.device
+
+    @classmethod
+    def of(cls, samples: Iterable[Samples], device: torch.device) -> "Lessons":
+        """Those with at least one ReLU that was tried; the others teach nothing."""
+        useful = [s[s.tried.any(dim=1)] for s in samples]
+        useful = [s for s in useful if len(s)]
+        room = DEVICE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
+        if sum(map(_bytes, useful)) <= room:
+            return cls(tuple(s.to(device) for s in useful), device)
+        # Only the graphs are moved now, so that what they compute once stays with them.
+        return cls(tuple(Samples(s[:0].to(device).graph, s.scene, s.children) for s in useful), device)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def piece(self, number: int, rows: Tensor) -> Samples:
+        """Some samples of one property, on the device."""
+        part = self.parts[number]
+        rows = rows.to(part.children.device)
+        return Samples(part.graph, part.scene[rows].to(self.device), part.children[rows].to(self.device))
+
+    def told(self) -> dict[str, int]:
+        """What tells one set from another, as far as a checkpoint needs it."""
+        relus = sum(len(part) * part.children.shape[1] for part in self.parts)
+        return {"properties": len(self.parts), "samples": len(self), "relus": relus}
+
+    def batches(self, size: int, group: int, generator: torch.Generator) -> Iterator[Batch]:
+        """All samples once, in an order drawn from the generator: groups of one property's, joined to batches."""
+        groups: Batch = []
+        for k, part in enumerate(self.parts):
+            groups += [(k, rows) for rows in torch.randperm(len(part), generator=generator).split(min(group, size))]
+        batch: Batch = []
+        for at in torch.randperm(len(groups), generator=generator).tolist():
+            if sum(len(rows) for _, rows in batch) + len(groups[at][1]) > size and batch:
+                yield batch
+                batch = []
+            batch.append(groups[at])
+        if batch:
+            yield batch
+
+    def in_order(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        """All samples once, in order."""
+        for k, part in enumerate(self.parts):
+            for rows in torch.arange(len(part)).split(size):
+                yield k, rows
+
+
+def _bytes(samples: Samples) -> int:
+    return sum(t.numel() * t.element_size() for t in (*samples.scene.named().values(), samples.children))
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What is learnt: the improvement by which ReLUs are compared, and the classes made of it (Eq. 9)."""
+
+    measure: Measure = "mean"
+    classes: int = 10
+    relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
+
+    def losses(self, scores: Tensor, samples: Samples, tally: "Tally") -> Tensor:
+        """Of each sample; the tally hears of them."""
+        gains = samples.improvements(self.measure)
+        loss = rank_loss(scores, classes(gains, self.classes, relative=self.relative), self.classes)
+        tally.add(loss.detach(), scores.detach(), gains, samples.scene.depth)
+        return loss
+
+
+@dataclass(eq=False)
+class Tally:
+    """Sums over samples, by depth in the tree; on the device until they are read."""
+
+    device: torch.device
+    _sums: Tensor = field(init=False)  # [bins, figures]
+
+    def __post_init__(self) -> None:
+        self._sums = torch.zeros(len(BINS), 5, dtype=torch.float64, device=self.device)
+
+    def add(self, loss: Tensor, scores: Tensor, gains: Tensor, depth: Tensor) -> None:
+        """Some samples."""
+        found = judge(scores, gains)
+        columns = (torch.ones_like(loss), loss, found.relative, found.absolute, found.share)
+        edges = torch.tensor(DEPTHS[1:], device=depth.device, dtype=depth.dtype)
+        self._sums.index_add_(0, torch.bucketize(depth, edges, right=True), torch.stack(columns, dim=1).double())
+
+    def figures(self) -> dict[str, Any]:
+        """Mean loss, accuracy (m at least 0.9 of the best), the same absolutely, mean m over the best; and by depth."""
+        sums = self._sums.cpu()
+        by_depth = {name: _means(row) for name, row in zip(BINS, sums, strict=True) if row[0] > 0}
+        return {**_means(sums.sum(dim=0)), "by_depth": by_depth}
+
+
+def _means(sums: Tensor) -> dict[str, float]:
+    count, *totals = sums.tolist()
+    names = ("loss", "accuracy", "absolute", "share")
+    return {"samples": int(count), **{n: total / max(1, count) for n, total in zip(names, totals, strict=True)}}
+
+
+def evaluate(
+    score: Callable[[Samples], Tensor], lessons: Lessons, aim: Aim, group: int, check: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """The figures of a model over all samples; `check` may end it by raising."""
+    tally = Tally(lessons.device)
+    with torch.no_grad():
+        for k, rows in lessons.in_order(group):
+            check()
+            samples = lessons.piece(k, rows)
+            aim.losses(score(samples), samples, tally)
+    return tally.figures()

@@ -1,0 +1,98 @@
+"""Learnt rules by name: a name, weights and the bounds in use enter, a rule leaves.
+
+Loaded only when such a rule is asked for.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.branching.babsr import BaBSR
+from bough.branching.base import AbstractBrancher
+from bough.errors import BadInput
+from bough.learning.brancher import FailSafe, Learnt
+from bough.learning.online import Online
+
+if TYPE_CHECKING:
+    from bough.learning.model import AbstractModel
+    from bough.learning.weights import Card
+
+USUAL_PRESET = {"gnn": "fast", "gnn-r": "fast", "gnn-online": "fast", "learnt-local": "local"}
+RELATIVE = ("fast", "local")  # presets for large trees, where 0.2 of all that is possible is rarely gained
+
+
+def found(name: str, weights: str | None, preset: str | None, bounds: str) -> str:
+    """The weights for a rule: the file that was given, or the name of what comes with bough and fits best."""
+    from bough.learning.weights import shipped, shipped_names
+
+    if weights is not None:
+        _check(name, _path(weights), preset)
+        return weights
+    wanted = preset or USUAL_PRESET[name]
+    fitting = [path for path in map(shipped, shipped_names()) if _fits(path, wanted, reduced=name == "gnn-r")]
+    if not fitting:
+        there = ", ".join(shipped_names()) or "none"
+        raise BadInput(
+            f"no weights for --branching {name}, preset {wanted}, come with bough (there are: {there}); "
+            f"train some by `bough train` and name them by --weights"
+        )
+    # Trained with the bounds in use before others, on several networks before one.
+    return min(fitting, key=lambda path: (_read(path)[1].bounder != bounds, "joint" not in path.stem, path.stem)).stem
+
+
+def learnt(name: str, weights: str | None, preset: str | None, bounds: str) -> AbstractBrancher:
+    """The rule; what a person should know of its weights is among its remarks."""
+    path = _path(found(name, weights, preset, bounds))
+    model, card = _read(path)
+    about: tuple[str, ...] = ()
+    if card.bounder != bounds:
+        about = (f"the weights {path.name} were trained with {card.bounder} bounds, these are {bounds} bounds",)
+    rule = Learnt(model, BaBSR(), about=about)
+    relative = model.preset in RELATIVE
+    return Online(rule, relative=relative) if name == "gnn-online" else FailSafe(rule, relative=relative)
+
+
+def _path(weights: str) -> Path:
+    """A file, or what comes with bough under a plain name."""
+    from bough.learning.weights import shipped
+
+    path = Path(weights)
+    return path if path.exists() or path.suffix or len(path.parts) > 1 else shipped(weights)
+
+
+def _check(name: str, path: Path, preset: str | None) -> None:
+    model = _read(path)[0]
+    if preset not in (None, model.preset):
+        raise BadInput(f"{path} has weights of preset {model.preset}, not {preset}; leave out --preset")
+    if (name == "learnt-local") != (model.preset == "local"):
+        needed = "learnt-local" if model.preset == "local" else "gnn"
+        raise BadInput(f"{path} has weights of preset {model.preset}; use --branching {needed}")
+    if (name == "gnn-r") != _reduced(model) and name != "learnt-local":
+        needed = "gnn-r" if _reduced(model) else "gnn"
+        raise BadInput(f"{path} {'lacks' if _reduced(model) else 'has'} primal and dual values; use {needed}")
+
+
+def _fits(path: Path, preset: str, *, reduced: bool) -> bool:
+    model = _read(path)[0]
+    return model.preset == preset and _reduced(model) == reduced
+
+
+def _reduced(model: "AbstractModel") -> bool:
+    return bool(getattr(model, "settings", {}).get("reduced", False))
+
+
+def _read(path: Path) -> "tuple[AbstractModel, Card]":
+    """A file is read once, until it changes."""
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        changed = 0  # whoever reads it says what is wrong
+    return _cached(path, changed)
+
+
+@lru_cache(maxsize=16)
+def _cached(path: Path, changed: int) -> "tuple[AbstractModel, Card]":
+    from bough.learning.weights import load
+
+    del changed
+    return load(path)
