@@ -239,7 +239,7 @@ class Options:
             "babsr": BaBSR(),
             "babsr-min": BaBSR(worse_side=True),
             "fsb": Filtered(product=False),
-            "kfsb": Filtered(best=5),
+            "kfsb": Filtered(best=8),
             "strong": Strong(),
             "strong-min": Strong("min"),
             "strong-max": Strong("max"),

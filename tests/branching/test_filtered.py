@@ -55,18 +55,18 @@ class Noted:
 
 
 def check_candidates(problem: Problem, domains: DomainBatch, candidates: Tensor, best: int | None) -> None:
-    """By loops: of each layer, and k of all, those with the highest score and those with the lowest intercept; which
-    of equals does not matter.
+    """By loops: of each layer (or of all, k of them) those with the highest score, then those with the lowest
+    intercept; which of equals does not matter.
     """
     network = problem.network
     found = scores(network, local_bias(network), domains, worse_side=True)
-    most = 0 if best is None else min(best, network.neurons)
-    parts = [(range(p.start, p.stop), 1) for p in network.slices.values()] + [(range(network.neurons), most)]
-    assert candidates.shape == (len(domains), 2 * sum(count for _, count in parts))
+    parts = [range(p.start, p.stop) for p in network.slices.values()] if best is None else [range(network.neurons)]
+    count = 1 if best is None else min(best, network.neurons)
+    assert candidates.shape == (len(domains), 2 * count * len(parts))
     for d, row in enumerate(candidates.tolist()):
         open_ = domains.bounds.ambiguous()[d].tolist()
         for by in (found.score[d].tolist(), (-found.intercept[d]).tolist()):
-            for part, count in parts:
+            for part in parts:
                 mine = sorted((by[n] for n in set(row) if open_[n] and n in part), reverse=True)
                 assert mine[:count] == sorted((by[n] for n in part if open_[n]), reverse=True)[:count]
 

@@ -4,7 +4,7 @@ RULES = {
     "babsr": "the paper's hand-made rule: estimated gain of the Wong-Kolter bound (Bunel et al. 2020)",
     "babsr-min": "its later form, which looks at the lesser gain of the two children",
     "fsb": "per layer the best by both of its scores, then one cheap bound of their children (De Palma et al. 2021)",
-    "kfsb": "fsb's, and the five best over all layers by each score; children weighed by the product of their gains",
+    "kfsb": "the eight best over all layers by each score, children weighed by the product of their gains",
     "strong": "bounds both children of every ReLU; greatest relative improvement (Lu & Kumar 2020, Eq. 8)",
     "strong-min": "the same, by the worse of both children",
     "strong-max": "the same, by the better of both children",

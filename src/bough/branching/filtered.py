@@ -1,9 +1,7 @@
 """Filtered smart branching (De Palma et al. 2021): hand-made scores propose, cheap bounds of the children decide.
 
-FSB takes from every layer the best ReLU by BaBSR's score and the best by its intercept score; kFSB takes these and the
-k best of each over all layers. (With the latter alone it took three times as many branches as FSB on our MNIST
-networks, where the best splits are in a layer of low scores.) Both children of every candidate are then bounded once
-through the search's look-ahead.
+FSB takes from every layer the best ReLU by BaBSR's score and the best by its intercept score; kFSB takes the k best of
+each over all layers. Both children of every candidate are then bounded once through the search's look-ahead.
 
 Where a domain's bound is 0 but for rounding, no split gains on it; there kFSB takes candidates by their influence
 (`branching.influence`) instead of their intercept.
@@ -31,7 +29,7 @@ FLAT = 1e-6  # of what the relaxation cuts off: a bound so close below 0 tells n
 @final
 @dataclass(frozen=True)
 class Filtered(AbstractBrancher):
-    """FSB, or with `best` given, kFSB with that many candidates more by each score.
+    """FSB, or with `best` given, kFSB with that many candidates by each score.
 
     `product` weighs both children by the product of what they gain, as MIP solvers do, instead of the worse child only.
     """
@@ -76,11 +74,11 @@ class Filtered(AbstractBrancher):
     def _candidates(self, found: Scores, ambiguous: Tensor, parts: list[slice], levels: int) -> Tensor:
         by_score = torch.where(ambiguous, found.score, -torch.inf)
         by_intercept = torch.where(ambiguous, -found.intercept, -torch.inf)
-        each = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_intercept, by_score) for p in parts]
         if self.best is None:
+            each = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_intercept, by_score) for p in parts]
             return torch.cat(each, dim=1)
         count = min(max(self.best, levels), ambiguous.shape[1])
-        return torch.cat([*(s.topk(count, dim=1).indices for s in (by_intercept, by_score)), *each], dim=1)
+        return torch.cat([s.topk(count, dim=1).indices for s in (by_intercept, by_score)], dim=1)
 
 
 def _by_influence(found: Scores, flat: Tensor, network: Network, boxes: tuple[Tensor, Tensor]) -> Scores:
