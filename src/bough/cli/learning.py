@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
         "label", help="collect samples of strong branching to train a rule from", allow_abbrev=False
     )
     label.add_argument(
-        "table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist and cifar10 come with bough"
+        "table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough"
     )
     label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")
     label.add_argument("--networks", type=Path, metavar="FOLDER", help="where the networks are")
