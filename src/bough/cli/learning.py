@@ -17,9 +17,7 @@ def add(commands: Any) -> None:
     label = commands.add_parser(
         "label", help="collect samples of strong branching to train a rule from", allow_abbrev=False
     )
-    label.add_argument(
-        "table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough"
-    )
+    label.add_argument("table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough")
     label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")
     label.add_argument("--networks", type=Path, metavar="FOLDER", help="where the networks are")
     label.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets' files are")
