@@ -334,52 +334,51 @@ class Standard(nn.Module):
 class AbstractScaled(nn.Module):
     """A scaled view of some nodes, with figures that are fitted."""
 
-    standard: Standard
+    products: Tensor
+
+    def __init__(self, columns: "Sequence[ReluColumn | OutputColumn]") -> None:
+        super().__init__()
+        self.standard = Standard(len(columns))
+        products = torch.tensor([column in IN_UNITS_OF_THE_BOUND for column in columns])
+        self.register_buffer("products", products, persistent=False)
 
     def rows(self, view: View) -> Tensor:
         """What is to be standardised, [rows, columns]."""
         raise NotImplementedError
+
+    def compressed(self, view: View, raw: Tensor) -> Tensor:
+        """Raw features [..., domains, columns], what is in units of the bound divided by it."""
+        return compressed(torch.where(self.products, raw / view.way[:, None], raw))
 
 
 @final
 class ScaledRelus(AbstractScaled):
     """The ReLUs of a scene for our own models."""
 
-    products: Tensor
-
     def __init__(self, columns: Sequence[ReluColumn]) -> None:
-        super().__init__()
+        super().__init__(columns)
         self.columns = tuple(columns)
-        self.standard = Standard(len(self.columns))
-        products = torch.tensor([column in IN_UNITS_OF_THE_BOUND for column in self.columns])
-        self.register_buffer("products", products, persistent=False)
 
     def forward(self, view: View) -> Tensor:
         """[n, domains, columns]: nodes first, so that a layer is a piece of memory, and a message one product."""
-        standard: Tensor = self.standard(self._compressed(view))
+        standard: Tensor = self.standard(self._nodes(view))
         return standard
 
     def rows(self, view: View) -> Tensor:
         """Of ambiguous ReLUs only: nothing else is scored."""
-        return self._compressed(view)[view.ambiguous.T]
+        return self._nodes(view)[view.ambiguous.T]
 
-    def _compressed(self, view: View) -> Tensor:
-        raw = torch.stack([RELU[column](view).T for column in self.columns], dim=-1)
-        return compressed(torch.where(self.products, raw / view.way[:, None], raw))
+    def _nodes(self, view: View) -> Tensor:
+        return self.compressed(view, torch.stack([RELU[column](view).T for column in self.columns], dim=-1))
 
 
 @final
 class ScaledOutput(AbstractScaled):
     """The output node of a scene for our own models."""
 
-    products: Tensor
-
     def __init__(self, columns: Sequence[OutputColumn]) -> None:
-        super().__init__()
+        super().__init__(columns)
         self.columns = tuple(columns)
-        self.standard = Standard(len(self.columns))
-        products = torch.tensor([column in IN_UNITS_OF_THE_BOUND for column in self.columns])
-        self.register_buffer("products", products, persistent=False)
 
     def forward(self, view: View) -> Tensor:
         """[domains, columns]."""
@@ -388,8 +387,7 @@ class ScaledOutput(AbstractScaled):
 
     def rows(self, view: View) -> Tensor:
         """All of them."""
-        raw = output(view, self.columns)
-        return compressed(torch.where(self.products, raw / view.way[:, None], raw))
+        return self.compressed(view, output(view, self.columns))
 
 
 def fit(model: nn.Module, seen: Iterable[tuple[Graph, Scene]]) -> None:
