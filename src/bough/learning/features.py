@@ -9,6 +9,7 @@ Glossary, at one ReLU with input z in [l, u] and output x: nu is the coefficient
 x <= chord(z) and x >= 0. `d1` and `-d2` of facts 4.2 are `above` and `below`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -331,20 +332,20 @@ class Standard(nn.Module):
         self.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
 
 
-class AbstractScaled(nn.Module):
+class AbstractScaled(nn.Module, ABC):
     """A scaled view of some nodes, with figures that are fitted."""
 
     products: Tensor
 
-    def __init__(self, columns: "Sequence[ReluColumn | OutputColumn]") -> None:
+    def __init__(self, columns: Sequence[ReluColumn | OutputColumn]) -> None:
         super().__init__()
         self.standard = Standard(len(columns))
         products = torch.tensor([column in IN_UNITS_OF_THE_BOUND for column in columns])
         self.register_buffer("products", products, persistent=False)
 
+    @abstractmethod
     def rows(self, view: View) -> Tensor:
         """What is to be standardised, [rows, columns]."""
-        raise NotImplementedError
 
     def compressed(self, view: View, raw: Tensor) -> Tensor:
         """Raw features [..., domains, columns], what is in units of the bound divided by it."""

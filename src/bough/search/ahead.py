@@ -86,7 +86,7 @@ class Counted:
 
     def _step(self) -> DomainBatch:
         if self.domains is None:
-            raise NotImplementedError("this look-ahead is about no step")
+            raise ValueError("this look-ahead was made without the domains of a step")
         return self.domains
 
     def _most(self, domains: DomainBatch) -> int:
