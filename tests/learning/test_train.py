@@ -18,6 +18,8 @@ from bough.budget import Deadline
 from bough.cli import main
 from bough.errors import BadInput
 from bough.learning.curves import draw
+from bough.learning.features import fit
+from bough.learning.gnn import build
 from bough.learning.lessons import BINS, Aim, Lessons, Tally, evaluate
 from bough.learning.samples import Samples
 from bough.learning.train import (
@@ -181,17 +183,18 @@ def test_usual_recipes():
     assert recipe_for("fast", rate=0.5).rate == 0.5
 
 
-def test_features_are_fitted_once_before_training(tmp_path, lessons):
-    seen: list[int] = []
+def test_features_are_fitted_before_training_and_kept_when_it_goes_on(tmp_path, lessons):
+    def scales(epochs: int) -> Tensor:
+        recipe = replace(QUICK, preset="local", epochs=epochs)
+        trained = run(tmp_path, lessons, recipe, make=lambda _: build("local", width=4))
+        return trained.model.relus.standard.spread
 
-    class Fitted(Tiny):
-        def fit(self, scenes) -> None:
-            seen.extend(len(scene) for _, scene in scenes)
-
-    run(tmp_path, lessons, replace(QUICK, epochs=1), make=lambda _: Fitted())
-    assert seen == [len(part) for part in lessons[0].parts]
-    run(tmp_path, lessons, replace(QUICK, epochs=2), make=lambda _: Fitted())
-    assert len(seen) == len(lessons[0].parts)
+    first = scales(1)
+    fresh = build("local", width=4)
+    fit(fresh, ((part.graph, part.scene) for part in lessons[0].parts))
+    assert not torch.equal(first, torch.ones_like(first))
+    assert torch.equal(first, fresh.relus.standard.spread)
+    assert torch.equal(scales(2), first)
 
 
 # Batches and figures

@@ -172,6 +172,12 @@ def test_properties_of_any_difficulty(make):
     assert max(len(entry["probes"]) for entry in tried) == 5
 
 
+def test_properties_of_images_for_one_use(make):
+    for use in ("train", "test"):
+        assert make(make.network, *BASIC, *RANGE, "--count", 3, "--use", use, "--resume")[0] == 0
+        assert {row.use for row in make.rows} == {use}
+
+
 def test_the_same_seed_gives_the_same_table_whoever_works(make):
     make(make.network, *BASIC, *RANGE, *WANTED)
     first = timeless(make.rows)

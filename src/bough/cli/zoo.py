@@ -72,6 +72,7 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dataset", metavar="NAME", help="mnist or cifar10")
     command.add_argument("--split", choices=("train", "test"), default="test", help="which images; test by default")
     command.add_argument("--images", type=numbered, metavar="A:B", help="only images with numbers from A up to B")
+    command.add_argument("--use", choices=("train", "test"), help="only images for training a rule, or for testing it")
     command.add_argument("--data", type=Path, metavar="FOLDER", help="where the data set's files are")
     command.add_argument("--count", type=int, metavar="N", help="properties of any difficulty; 50 by default")
     for name, flag in DIFFICULTIES.items():
@@ -192,6 +193,7 @@ def _properties(options: argparse.Namespace) -> int:
     if (options.network is None) == (options.table is None):
         raise BadInput("give either a NETWORK to make properties for, or a table of properties by --from")
     making = {"--count": options.count, "--dataset": options.dataset, "--images": options.images}
+    making["--use"] = options.use
     making |= {flag: getattr(options, f"{name}_count") for name, flag in DIFFICULTIES.items()}
     writing = {"--networks": options.networks, "--only": options.only or None, "--every": options.every - 1 or None}
     unheeded = [flag for flag, value in (making if options.network is None else writing).items() if value is not None]
@@ -246,7 +248,7 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
         raise type(error)(f"{options.network}: {error}") from error
     images = images_of(options, options.dataset, options.split)
     within = range(table.size_of(images.dataset, images.split)) if options.images is None else options.images
-    wish = properties.Wish(images, within, wanted)
+    wish = properties.Wish(images, within, wanted, options.use)
     export.open_folder(options.out, resume=options.resume)
     known = log.Log(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}"))
     tick = Ticks(TELL_PROBES)

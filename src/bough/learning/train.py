@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -22,10 +22,10 @@ from torch import Tensor
 from bough.branching.improvement import Measure
 from bough.budget import Deadline, OutOfTime
 from bough.errors import BadInput, OutputError
+from bough.learning.features import fit
 from bough.learning.lessons import Aim, Lessons, Tally, evaluate
 from bough.learning.model import AbstractModel
 from bough.learning.samples import Samples
-from bough.learning.scene import Graph, Scene
 from bough.problem.files import read_bytes
 
 CHECKPOINT, EPOCHS, WEIGHTS = "checkpoint.pt", "epochs.jsonl", "weights.safetensors"
@@ -113,7 +113,6 @@ class Trained:
 
 Report = Callable[[dict[str, Any]], None]
 Tick = Callable[[str, int, int], None]
-Fit = Callable[[Iterable[tuple[Graph, Scene]]], None]
 Make = Callable[[Recipe], AbstractModel]
 
 
@@ -161,9 +160,8 @@ def _begin(recipe: Recipe, training: Lessons, path: Path, told: dict[str, Any], 
     model = make(recipe)
     state = _read(path, told) if path.exists() else None
     model.to(training.device)
-    fit: Fit | None = getattr(model, "fit", None)  # of models with scaled features; a checkpoint has the scales
-    if state is None and fit is not None:
-        fit((part.graph, part.scene.to(training.device)) for part in training.parts)
+    if state is None:  # a checkpoint has the scales
+        fit(model, ((part.graph, part.scene.to(training.device)) for part in training.parts))
     kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
     now = Progress(model, kind(model.parameters(), recipe.rate, weight_decay=recipe.decay))
     if state is not None:

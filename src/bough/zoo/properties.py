@@ -27,11 +27,14 @@ AHEAD = 2  # images per process to look ahead, so that a slow one does not leave
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """Which images to take, by their numbers, and how many rows are wanted: by difficulty, or of any."""
+    """Which images to take, by their numbers and what they are for, and how many rows are wanted: by difficulty, or of
+    any.
+    """
 
     images: Images
     within: range
     wanted: Mapping[str, int]
+    use: str | None = None  # as `use_of` says: only images for training a rule that branches, or only for testing it
 
     def __post_init__(self) -> None:
         dataset, size = self.images.dataset, size_of(self.images.dataset, self.images.split)
@@ -43,6 +46,12 @@ class Wish:
                 raise BadInput(f"{count} properties are wanted ({name}); give a whole number, 0 or more")
         if not any(self.wanted.values()):
             raise BadInput("no property is wanted; give --count, or --easy, --medium, --hard and --timeout-count")
+
+    def order(self, seed: int) -> list[int]:
+        """The images' numbers, shuffled."""
+        name, split = self.images.dataset.name, self.images.split
+        found = shuffled(self.images, seed, self.within)
+        return [n for n in found if self.use in (None, use_of(name, split, n))]
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,7 @@ def make(
 
     Ctrl-C, a lost process and the deadline end it with the rows so far.
     """
-    order = shuffled(wish.images, recipe.seed, wish.within)
+    order = wish.order(recipe.seed)
     if not order:
         where = f"{wish.within.start}:{wish.within.stop} of {recipe.dataset} ({recipe.split})"
         raise BadInput(f"no image {where} is at hand; ask for others by --images or --split")
