@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support import tensor
 from torch import Tensor
 
-from bough.learning.loss import UNTRIED, classes, judge, pairs, rank_loss
+from bough.learning.loss import SHARPNESS, UNTRIED, choice_loss, classes, judge, pairs, rank_loss
 
 NOT = -math.inf
 
@@ -71,6 +71,26 @@ def test_scores_that_were_not_tried_do_not_matter_and_others_that_are_no_numbers
     labels = torch.tensor([[0, 9, UNTRIED]])
     assert rank_loss(torch.tensor([[0.0, 0.0, math.nan]]), labels).tolist() == [1.0]
     assert math.isnan(float(rank_loss(torch.tensor([[0.0, math.nan, 0.0]]), labels)))
+
+
+def test_the_choice_by_hand():
+    gains = tensor([[0.5, 0.25, NOT, -1.0]])
+    scores = torch.tensor([[1.0, 2.0, 9.0, 0.0]], requires_grad=True)
+    weights = [math.exp(SHARPNESS), math.exp(SHARPNESS / 2), 1.0]  # m over the best; what loses is as good as nothing
+    total = math.log(sum(map(math.exp, (1.0, 2.0, 0.0))))
+    wanted = sum(w * (total - s) for w, s in zip(weights, (1.0, 2.0, 0.0), strict=True)) / sum(weights)
+    loss = choice_loss(scores, gains)
+    assert loss.tolist() == pytest.approx([wanted])
+    (gradient,) = torch.autograd.grad(loss.sum(), scores)
+    assert gradient[0, 0] < 0 < gradient[0, 1]
+    assert gradient[0, 2] == 0
+
+
+def test_where_nothing_gains_there_is_no_choice():
+    scores = torch.randn(2, 3, requires_grad=True)
+    loss = choice_loss(scores, tensor([[0.0, 0.0, NOT], [-1.0, NOT, NOT]]))
+    assert loss.tolist() == [0.0, 0.0]
+    assert torch.autograd.grad(loss.sum(), scores)[0].abs().max() == 0
 
 
 def test_pairs_are_counted():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,18 @@ def run(folder: Path, lessons, recipe: Recipe = QUICK, *, seconds=None, lines=No
     return train(recipe, training, validation, folder, told, lambda *_: None, Deadline.after(seconds), make)
 
 
+class Stopping(list[dict[str, Any]]):
+    """Hears of epochs, and interrupts after that of a number."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self._last = last
+
+    def append(self, line: dict[str, Any]) -> None:
+        if line["epoch"] == self._last < line["of"]:
+            raise KeyboardInterrupt
+
+
 def first_weight(trained: Trained) -> Tensor:
     return next(trained.model.parameters())
 
@@ -79,18 +92,27 @@ def test_a_tiny_set_is_learnt_by_heart(tmp_path, lessons):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("decoupled", [False, True])
-def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, lessons, decoupled):
-    recipe = replace(QUICK, decay=1e-2, decoupled=decoupled, epochs=5, patience=1, stop=9)
+@pytest.mark.parametrize("change", [{}, {"decoupled": True}, {"anneal": True, "loss": "choice"}])
+def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, lessons, change):
+    recipe = replace(QUICK, decay=1e-2, epochs=5, patience=1, stop=9, **change)
     whole, parts = run(tmp_path / "whole", lessons, recipe), None
     for epochs in (1, 3, 5):
-        parts = run(tmp_path / "parts", lessons, replace(recipe, epochs=epochs))
+        lines = Stopping(epochs)
+        with suppress(KeyboardInterrupt):
+            parts = run(tmp_path / "parts", lessons, recipe, lines=lines)
     assert parts is not None
     for ours, theirs in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     assert [{**line, "seconds": 0, "of": 0} for line in parts.history] == [
         {**line, "seconds": 0, "of": 0} for line in whole.history
     ]
+
+
+def test_the_rate_anneals_over_all_epochs(tmp_path, lessons):
+    recipe = replace(QUICK, loss="choice", anneal=True, epochs=3, patience=1, stop=1)
+    whole = run(tmp_path / "whole", lessons, recipe)
+    rates = [line["rate"] for line in whole.history]
+    assert rates == pytest.approx([QUICK.rate, 0.75 * QUICK.rate, 0.25 * QUICK.rate])  # at the start of each epoch
 
 
 def test_the_seed_decides(tmp_path, lessons):

@@ -30,6 +30,9 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--measure", choices=MEASURES, default="mean", help="how a split is judged by its children; mean is the paper's"
     )
+    command.add_argument(
+        "--loss", choices=("rank", "choice"), help="rank all ReLUs (the paper's), or learn the best one; by the preset"
+    )
     command.add_argument("--classes", type=int, metavar="N", help="classes of ReLUs that are ranked; 10 by default")
     command.add_argument(
         "--absolute", action="store_true", help="classes of equal width in m itself, not over the best m of a sample"
@@ -55,7 +58,7 @@ def _train(options: argparse.Namespace) -> int:
     limit = limit_of(options)
     from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, recipe_for, train
 
-    asked = ("reduced", "measure", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed")
+    asked = ("reduced", "measure", "loss", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed")
     given = {name: getattr(options, name) for name in asked}
     recipe = recipe_for(options.preset, relative=not options.absolute, **given)
     there = (options.out / CHECKPOINT).exists()

@@ -3,18 +3,19 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from bough.branching.improvement import Measure
-from bough.learning.loss import classes, judge, rank_loss
+from bough.learning.loss import choice_loss, classes, judge, rank_loss
 from bough.learning.samples import Samples
 
 DEPTHS = (0, 5, 10, 20, 40)  # where bins of depth in the tree begin
 BINS = (*(f"{a}-{b - 1}" for a, b in pairwise(DEPTHS)), f"{DEPTHS[-1]}+")
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for samples that stay there
+Loss = Literal["rank", "choice"]
 Batch = list[tuple[int, Tensor]]  # numbers of properties, and of their samples
 
 
@@ -77,16 +78,22 @@ def _bytes(samples: Samples) -> int:
 
 @dataclass(frozen=True)
 class Aim:
-    """What is learnt: the improvement by which ReLUs are compared, and the classes made of it (Eq. 9)."""
+    """What is learnt: the improvement by which ReLUs are compared, and what the scores shall make of it: an order of
+    classes (Eq. 9), or a choice.
+    """
 
     measure: Measure = "mean"
+    loss: Loss = "rank"
     classes: int = 10
     relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
 
     def losses(self, scores: Tensor, samples: Samples, tally: "Tally") -> Tensor:
         """Of each sample; the tally hears of them."""
         gains = samples.improvements(self.measure)
-        loss = rank_loss(scores, classes(gains, self.classes, relative=self.relative), self.classes)
+        if self.loss == "choice":
+            loss = choice_loss(scores, gains)
+        else:
+            loss = rank_loss(scores, classes(gains, self.classes, relative=self.relative), self.classes)
         tally.add(loss.detach(), scores.detach(), gains, samples.scene.depth)
         return loss
 

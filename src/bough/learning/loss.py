@@ -12,6 +12,7 @@ from torch import Tensor
 from bough.branching.base import highest
 
 UNTRIED = -1  # the class of a ReLU without a label
+SHARPNESS = 20.0  # in `choice_loss`: a ReLU of 0.9 of the best m is wanted an eighth as much as the best
 TOGETHER = 16  # classes that are worked on at once
 GOOD = 0.9  # of the best improvement, or of all that is possible: the paper does not say which (Appendix D.1)
 
@@ -67,6 +68,20 @@ def _below(numbers: Tensor, values: Tensor, which: Tensor, *, at_most: bool) -> 
     """How many of some (`which`) of a row's values are below (or at most) each number of the same row."""
     ordered = values.where(which, torch.inf).sort(dim=2).values
     return torch.searchsorted(ordered, numbers.expand_as(ordered).contiguous(), right=at_most)
+
+
+def choice_loss(scores: Tensor, gains: Tensor) -> Tensor:
+    """Cross-entropy of the scores' softmax against one of m over the best m, [samples]; 0 where nothing can be gained.
+
+    Only the ReLU of highest score is ever split, and this loss looks at little else, while Eq. 9 spends most of its
+    pairs on telling bad ReLUs from worse.
+    """
+    tried = gains > -torch.inf
+    best = gains.amax(dim=1, keepdim=True)
+    share = gains.clamp(min=0) / torch.where(best > 0, best, 1.0)
+    wanted = (SHARPNESS * share).masked_fill(~tried, -torch.inf).softmax(dim=1)
+    chosen = torch.where(tried, scores, -torch.inf).log_softmax(dim=1).masked_fill(~tried, 0.0)
+    return -torch.where(best > 0, wanted * chosen, 0.0).sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)

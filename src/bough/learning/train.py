@@ -23,7 +23,7 @@ from bough.branching.improvement import Measure
 from bough.budget import Deadline, OutOfTime
 from bough.errors import BadInput, OutputError
 from bough.learning.features import fit
-from bough.learning.lessons import Aim, Lessons, Tally, evaluate
+from bough.learning.lessons import Aim, Lessons, Loss, Tally, evaluate
 from bough.learning.model import AbstractModel
 from bough.learning.samples import Samples
 from bough.problem.files import read_bytes
@@ -42,6 +42,7 @@ class Recipe:
     preset: str = "paper"
     reduced: bool = False
     measure: Measure = "mean"
+    loss: Loss = "rank"
     classes: int = 10
     relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
     epochs: int = 100
@@ -53,6 +54,7 @@ class Recipe:
     patience: int = 10  # epochs without a better validation loss, after which the rate is divided
     divisor: float = 5.0
     stop: int = 20  # epochs without a better validation loss, after which it ends
+    anneal: bool = False  # the rate falls to 0 along half a cosine over all epochs, instead of by patience
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -65,17 +67,26 @@ class Recipe:
             raise BadInput(f"the learning rate is {self.rate}; give a number above 0")
         if not 0 <= self.decay < math.inf:
             raise BadInput(f"the weight decay is {self.decay}; give a number, 0 or more")
-        if self.measure not in get_args(Measure):
-            raise BadInput(f"there is no measure '{self.measure}'; there are: {', '.join(get_args(Measure))}")
+        for name, kinds in (("measure", get_args(Measure)), ("loss", get_args(Loss))):
+            if getattr(self, name) not in kinds:
+                raise BadInput(f"there is no {name} '{getattr(self, name)}'; there are: {', '.join(kinds)}")
 
     @property
     def aim(self) -> Aim:
         """What is learnt."""
-        return Aim(self.measure, self.classes, self.relative)
+        return Aim(self.measure, self.loss, self.classes, self.relative)
 
 
 # A small rate and tiny batches are the paper's; with scaled features larger ones get there in a tenth of the time.
-_OURS: Mapping[str, Any] = {"rate": 1e-3, "batch": 64, "group": 16, "decoupled": True}
+_OURS: Mapping[str, Any] = {
+    "loss": "choice",
+    "epochs": 30,
+    "rate": 4e-3,
+    "batch": 64,
+    "group": 16,
+    "decoupled": True,
+    "anneal": True,
+}
 USUAL: Mapping[str, Mapping[str, Any]] = {"paper": {}, "paper-code": {}, "fast": _OURS, "local": _OURS}
 
 
@@ -99,7 +110,7 @@ class Progress:
 
     def done(self, recipe: Recipe) -> bool:
         """Whether there is nothing left to do."""
-        return len(self.history) >= recipe.epochs or self.without >= recipe.stop
+        return len(self.history) >= recipe.epochs or (self.without >= recipe.stop and not recipe.anneal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +146,11 @@ def train(
 ) -> Trained:
     """Train, or go on with what the folder holds, until the recipe says that it is enough or the time is up."""
     _check_samples(training, validation)
-    told = {**asdict(replace(recipe, epochs=1)), "training": training.told(), "validation": validation.told()}
+    told = {
+        **asdict(recipe if recipe.anneal else replace(recipe, epochs=1)),
+        "training": training.told(),
+        "validation": validation.told(),
+    }
     now = _begin(recipe, training, folder / CHECKPOINT, told, make)
     try:
         while not now.done(recipe):
@@ -186,7 +201,8 @@ def _epoch(
 ) -> dict[str, Any]:
     """One pass over all training samples, and what the validation samples say of it; the line that tells of it."""
     before, started = _copy(now.model.state_dict()), time.perf_counter()
-    number, rate = len(now.history), now.optimiser.param_groups[0]["lr"]
+    number = len(now.history)
+    rate = _annealed(recipe, number) if recipe.anneal else now.optimiser.param_groups[0]["lr"]
     moments = _copy(now.optimiser.state_dict())
     try:
         learnt = _pass(now, recipe, training, number, tick, limit)
@@ -202,7 +218,7 @@ def _epoch(
     now.without = 0 if better else now.without + 1
     if better:
         now.least, now.best = seen["loss"], _copy(now.model.state_dict())
-    elif now.without % recipe.patience == 0:
+    elif now.without % recipe.patience == 0 and not recipe.anneal:
         for group in now.optimiser.param_groups:
             group["lr"] /= recipe.divisor
     seconds = time.perf_counter() - started
@@ -219,6 +235,9 @@ def _pass(now: Progress, recipe: Recipe, training: Lessons, number: int, tick: T
         limit.check()
         tick(f"epoch {number + 1}, samples", done, len(training))
         count = sum(len(rows) for _, rows in batch)
+        if recipe.anneal:
+            for group in now.optimiser.param_groups:
+                group["lr"] = _annealed(recipe, number + done / len(training))
         now.optimiser.zero_grad()
         for k, rows in batch:  # properties have different ReLUs: one after another, their gradients added up
             samples = training.piece(k, rows)
@@ -227,6 +246,11 @@ def _pass(now: Progress, recipe: Recipe, training: Lessons, number: int, tick: T
         now.optimiser.step()
         done += count
     return tally.figures()
+
+
+def _annealed(recipe: Recipe, epoch: float) -> float:
+    """The rate after so many epochs."""
+    return recipe.rate * (1 + math.cos(math.pi * min(1.0, epoch / recipe.epochs))) / 2
 
 
 def _scores(model: AbstractModel) -> Callable[[Samples], Tensor]:
