@@ -59,7 +59,7 @@ class Plan:
     deep: bool = False
     subset: Subset | None = None  # of the ambiguous ReLUs, with a seed of each property's own; None: all of them
     seed: int = 0
-    growth: float = 1.1
+    growth: float = 1.05
 
     def __post_init__(self) -> None:
         if self.samples < 1:

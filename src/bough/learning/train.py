@@ -147,7 +147,7 @@ def train(
     """Train, or go on with what the folder holds, until the recipe says that it is enough or the time is up."""
     _check_samples(training, validation)
     told = {
-        **asdict(recipe if recipe.anneal else replace(recipe, epochs=1)),
+        **asdict(replace(recipe, epochs=1)),
         "training": training.told(),
         "validation": validation.told(),
     }
