@@ -9,12 +9,15 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from tests.learning.scenes import seen
+from tests.support import hard_case
 
+from bough.api import Options, solve
 from bough.errors import BadInput, OutputError
 from bough.learning import weights
 from bough.learning.features import fit
 from bough.learning.gnn import PRESETS, AbstractBuilt, build
 from bough.learning.model import AbstractModel
+from bough.learning.rules import found
 from bough.learning.weights import Card, load, save, shipped, shipped_names
 
 CARD = Card("dual", {"samples": 305, "network": "base"}, {"rate": 1e-4}, {"validation": 0.95, "training": 0.97})
@@ -160,3 +163,23 @@ def test_shipped_weights_are_found(tmp_path, monkeypatch):
     assert shipped("one") == shipped("one.safetensors") == tmp_path / "one.safetensors"
     with pytest.raises(BadInput, match="there are one"):
         shipped("../one")
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_what_comes_with_bough_says_where_it_is_from(name):
+    model, card = load(shipped(name))
+    assert model.preset == ("local" if name.endswith("-local") else "fast")
+    assert card.bounder == "dual"
+    assert card.data["training"]["samples"] >= 10_000
+    assert card.data["network"]
+    assert card.settings["measure"] == "mean"
+    assert 0.9 < card.accuracy["validation"]["accuracy"] <= card.accuracy["training"]["accuracy"]
+
+
+@pytest.mark.parametrize(("rule", "name"), [("gnn", "cifar"), ("learnt-local", "cifar-local")])
+def test_what_comes_with_bough_decides_by_itself(rule, name):
+    case = hard_case("residual", 4, safe=True)
+    result = solve(case.problem, Options(bounds="dual", branching=rule, intermediate="fixed", attack=False, batch=8))
+    assert result.verdict.value == "verified"
+    assert result.notes["learnt_decisions"] > result.notes["backup_decisions"]
+    assert found(rule, None, None, "dual") == name
