@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check bench docs results
+.PHONY: help demo test test-slow kill-test check bench docs results
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test: $(VENV)/.dev ## run the tests, without the slow ones and those that need a
 
 test-slow: $(VENV)/.dev ## run the slow tests
 	$(BIN)/python -m pytest -m "slow and not gpu"
+
+kill-test: $(VENV)/.dev ## kill benches at hundreds of random moments, and see that nothing is lost
+	BOUGH_KILLS=400 $(BIN)/python -m pytest tests/bench/test_kill.py
 
 check: $(VENV)/.dev ## lint, formatting, types, import layers, spelling
 	$(BIN)/ruff check .
@@ -54,7 +57,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/pip
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing bough and the development tools into $(VENV)"
-	@$(INSTALL) -e '.[dev,vnnlib2]'
+	@$(INSTALL) -e '.[dev,vnnlib2,ray]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/pip

@@ -10,7 +10,7 @@ import pytest
 from tests.support import sequential
 
 from bough import api
-from bough.bench import runner
+from bough.bench import run
 from bough.bench.known import known_verdict, read_known
 from bough.bench.methods import BUILT_IN, parse_method
 from bough.bench.runner import Selection, finished_runs, plan, run_tasks
@@ -49,6 +49,7 @@ class Folder:
             "--out",
             self.out,
             *([] if "--method" in extra else ["--method", METHODS[0]]),
+            *([] if "--engine" in extra else ["--engine", "here"]),  # loads nothing twice
             *extra,
         ]
         self._capsys.readouterr()
@@ -129,8 +130,8 @@ def test_a_network_is_read_once_for_all_its_instances(bench: Folder, monkeypatch
 
         return noted
 
-    monkeypatch.setattr(runner, "load_network", noting(api.load_network))
-    monkeypatch.setattr(runner, "load_problem", noting(api.load_problem))
+    monkeypatch.setattr(run, "load_network", noting(api.load_network))
+    monkeypatch.setattr(run, "load_problem", noting(api.load_problem))
     bench("--method", METHODS[0], "--method", METHODS[1])
     assert [path.stem for path in read] == ["net", *LINES]
 
@@ -197,7 +198,7 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(bench: Folder, text: s
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("half way"), MemoryError(), RecursionError(), BadInput("a\nb")])
 def test_a_crash_is_a_record(bench: Folder, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    monkeypatch.setattr(runner, "solve", failing(error, after=1))
+    monkeypatch.setattr(run, "solve", failing(error, after=1))
     status, said = bench()
     assert (status, bench.verdicts) == (0, ["verified", None, None])
     assert bench.entries[1]["error"] == f"{type(error).__name__}: {error}"
@@ -218,10 +219,13 @@ def test_a_problem_that_cannot_be_read_is_a_record(bench: Folder) -> None:
 
 
 def test_an_interrupt_keeps_what_is_there(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "solve", failing(KeyboardInterrupt(), after=1))
+    monkeypatch.setattr(run, "solve", failing(KeyboardInterrupt(), after=1))
     status, said = bench()
     assert (status, bench.verdicts) == (3, ["verified"])
-    assert said.splitlines()[-1] == "bough: 2 of 3 runs are left; go on by the same command with --resume"
+    assert (
+        said.splitlines()[-1]
+        == f"bough: 2 of 3 runs are left, 1 are in {bench.out}; go on by the same command with --resume"
+    )
 
 
 def test_an_interrupted_search_is_not_a_run(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +240,7 @@ def test_no_run_starts_after_the_limit(bench: Folder, monkeypatch: pytest.Monkey
         time.sleep(0.6)
         return api.solve(*arguments)
 
-    monkeypatch.setattr(runner, "solve", slow)
+    monkeypatch.setattr(run, "solve", slow)
     tasks = plan(bench.csv, [parse_method("auto")], Selection(), {})
     counts: list[int] = []
     entries = run_tasks(tasks, {}, bench.out, lambda count, _: counts.append(count), Deadline.after(0.5))

@@ -1,16 +1,37 @@
 """`bough bench`: a list of instances by several methods."""
 
 import argparse
+import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, final
 
-from bough.cli.shared import DEFECT, UNFINISHED, limit_of, say
+from bough.budget import Deadline
+from bough.cli.shared import DEFECT, UNFINISHED, images_of, limit_of, number, say
+from bough.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.live import Live
+
+    from bough.bench.engines import AbstractEngine
+    from bough.bench.tables import Problems
+    from bough.bench.tally import Tally
+    from bough.bench.tasks import Task
+
+TELL_FIRST, TELL_EVERY = 2.0, 20.0  # seconds without a line after which one says what is at work
 
 
 def add(commands: Any) -> None:
     """The command."""
     bench = commands.add_parser("bench", help="run a list of instances by several methods", allow_abbrev=False)
-    bench.add_argument("instances", metavar="INSTANCES", type=Path, help="CSV: network, property, timeout")
+    bench.add_argument(
+        "instances",
+        metavar="INSTANCES",
+        type=Path,
+        help="CSV: network, property, timeout; or a table of `bough properties`, of which mnist comes with bough",
+    )
     bench.add_argument("--out", type=Path, metavar="FILE", required=True, help="one JSON record per run is added here")
     bench.add_argument(
         "--method",
@@ -20,12 +41,30 @@ def add(commands: Any) -> None:
         "or key=value,...; may be given again",
     )
     bench.add_argument("--resume", action="store_true", help="go on with FILE: what is in it without an error is kept")
+    bench.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
     bench.add_argument("--timeout", type=float, metavar="S", help="seconds per run, instead of the CSV's")
     bench.add_argument("--only", default="", metavar="TEXT", help="instances with TEXT in their paths")
     bench.add_argument("--every", type=int, default=1, metavar="N", help="every N-th of these instances, the first too")
     bench.add_argument("--device", metavar="NAME", help="where methods run that do not say it themselves")
     bench.add_argument("--limit-seconds", type=float, metavar="S", help="start no run after S seconds in all")
     bench.add_argument("--known", type=Path, metavar="FILE", help="CSV of verdicts that are known; another is a defect")
+    where = bench.add_argument_group("where runs happen")
+    where.add_argument("--jobs", type=int, metavar="N", help="runs at once; 1, and with ray all that there is room for")
+    where.add_argument(
+        "--engine",
+        choices=("local", "here", "ray"),
+        default="local",
+        help="worker processes with hard limits (local), this process (here), or a Ray cluster (ray)",
+    )
+    where.add_argument("--grace", type=number, metavar="S", help="kill a run so long after its time limit; 60")
+    where.add_argument("--memory-limit", type=number, metavar="GB", help="kill a run that takes more")
+    where.add_argument("--fresh", action="store_true", help="a new process for every run")
+    where.add_argument("--gpu-share", type=number, metavar="SHARE", help="with ray: of a GPU, for each run on one; 1")
+    where.add_argument("--ray-address", metavar="ADDRESS", help="with ray: of the cluster; else one that is found")
+    table = bench.add_argument_group("with a table of properties")
+    table.add_argument("--problems", type=Path, metavar="DIR", help="folder for its files; else beside FILE")
+    table.add_argument("--networks", type=Path, metavar="FOLDER", help="where its networks are")
+    table.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets' files are")
     bench.set_defaults(run=_bench)
 
 
@@ -35,27 +74,151 @@ def _bench(options: argparse.Namespace) -> int:
     import torch
 
     from bough.bench.known import read_known
+    from bough.bench.ledger import Ledger
     from bough.bench.methods import parse_method
-    from bough.bench.runner import Selection, finished_runs, plan, run_tasks
+    from bough.bench.runner import run_tasks
     from bough.bench.summary import is_wrong, progress_line, table
+    from bough.bench.tally import Tally
+    from bough.bench.tasks import Selection, plan
 
+    engine = _engine(options)
     methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
     selection = Selection(options.only, options.every, options.timeout)
     known = {} if options.known is None else read_known(options.known)
-    tasks = plan(options.instances, methods, selection, known)
-    done = finished_runs(options.out, resume=options.resume, note=lambda line: say(f"note: {line}"))
+    problems = _problems(options)
+    listed = None if problems is None else problems.listed()
+    tasks = plan(options.instances, methods, selection, known, listed)
     if options.known is not None and all(task.known is None for task in tasks):
         say(f"note: {options.known} has no verdict for any of these instances")
-    torch.set_num_threads(1)
-
-    def seen(count: int, entry: dict[str, Any]) -> None:
-        say(f"{count}/{len(tasks)}  {progress_line(entry)}")
-
-    entries = run_tasks(tasks, done, options.out, seen, deadline)
+    if options.dry_run:
+        return _dry_run(options, tasks, engine)
+    with Ledger(options.out, resume=options.resume, note=lambda line: say(f"note: {line}")) as ledger:
+        if problems is not None:
+            problems.write()
+        torch.set_num_threads(1)
+        tally = Tally(tasks, ledger.done, engine.jobs)
+        tally.recorded(ledger.done[task.key] for task in tasks if task.key in ledger.done)
+        with _View(tally, len(tasks)) as view:
+            entries = run_tasks(tasks, ledger.done, ledger, view.seen, deadline, engine, view.beat)
     say(table(entries))
     wrong, left = [entry for entry in entries if is_wrong(entry)], len(tasks) - len(entries)
     for entry in wrong:
         say(f"bough: WRONG VERDICT, known to be {entry['known']}: {progress_line(entry)}")
     if left:
-        say(f"bough: {left} of {len(tasks)} runs are left; go on by the same command with --resume")
+        there = f"{len(entries)} are in {options.out}"
+        say(f"bough: {left} of {len(tasks)} runs are left, {there}; go on by the same command with --resume")
     return DEFECT if wrong else UNFINISHED if left else 0
+
+
+@final
+class _View:
+    """What a person sees meanwhile: a table that is kept up to date on a terminal, a line for each run in a log."""
+
+    def __init__(self, tally: "Tally", total: int) -> None:
+        self._tally, self._total = tally, total
+        self._stack = ExitStack()
+        self._live: Live | None = None
+        self._next = Deadline.after(TELL_FIRST)  # when a line is due
+
+    def __enter__(self) -> "_View":
+        if sys.stderr is not None and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            live = Live(self._tally, console=Console(file=sys.stderr), refresh_per_second=2, transient=True)
+            self._live = self._stack.enter_context(live)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def seen(self, count: int, entry: dict[str, Any]) -> None:
+        """A run has ended."""
+        from bough.bench.ledger import key_of
+        from bough.bench.summary import progress_line
+
+        self._tally.add(key_of(entry), entry)
+        line = f"{count}/{self._total}  {progress_line(entry)}"
+        if self._live is None:
+            say(line)
+            self._next = Deadline.after(TELL_EVERY)
+        elif entry["error"] is not None:
+            from rich.text import Text
+
+            self._live.console.print(Text(line))
+
+    def beat(self, at_work: "Sequence[tuple[Task, float]]") -> None:
+        """Runs go on."""
+        self._tally.beat(at_work)
+        if self._live is None and at_work and self._next.passed():
+            say(f"{self._tally.line()}; {self._tally.at_work()}")
+            self._next = Deadline.after(TELL_EVERY)
+
+
+def _engine(options: argparse.Namespace) -> "AbstractEngine":
+    from bough.bench.engines import Here, Processes
+    from bough.bench.pool import GRACE, Limits
+
+    limits = Limits(GRACE if options.grace is None else options.grace, options.memory_limit)
+    said = {
+        "--jobs": options.jobs,
+        "--grace": options.grace,
+        "--memory-limit": options.memory_limit,
+        "--fresh": options.fresh or None,
+    }
+    of_ray = {"--gpu-share": options.gpu_share, "--ray-address": options.ray_address}
+    unheeded = {} if options.engine == "ray" else of_ray if options.engine == "local" else {**said, **of_ray}
+    for flag, value in unheeded.items():
+        if value is not None:
+            raise BadInput(f"{flag} says nothing with --engine {options.engine}; leave it out, or give another engine")
+    if options.engine == "here":
+        return Here()
+    if options.engine == "local":
+        return Processes(1 if options.jobs is None else options.jobs, limits, options.fresh)
+    from bough.bench.cluster import Cluster
+
+    share = 1.0 if options.gpu_share is None else options.gpu_share
+    return Cluster(options.jobs, limits, options.fresh, share, options.ray_address)
+
+
+def _problems(options: argparse.Namespace) -> "Problems | None":
+    """What a table of properties asks; None for a list of instances."""
+    from functools import lru_cache
+
+    from bough.bench.tables import is_table, read_problems
+    from bough.report.record import check_writable
+    from bough.zoo.shipped import table_path
+
+    path = table_path(options.instances)
+    if not is_table(path):
+        for flag in ("problems", "networks", "data"):
+            if getattr(options, flag) is not None:
+                raise BadInput(f"--{flag} says nothing with a list of instances; leave it out, or give a table")
+        return None
+    check_writable(options.out)
+    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
+    folder = options.problems or options.out.with_name(f"{options.out.stem}-problems")
+    return read_problems(path, folder, options.networks, at_hand, lambda line: say(f"note: {line}"))
+
+
+def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "AbstractEngine") -> int:
+    from bough.bench.ledger import key_of, read_records
+    from bough.bench.tally import longest, span, told
+    from bough.report.record import check_writable
+
+    check_writable(options.out)
+    entries, _ = read_records(options.out)
+    done = {key_of(entry) for entry in entries if entry["error"] is None}
+    failed = {key_of(entry) for entry in entries} - done
+    left = [task for task in tasks if task.key not in done]
+    for task in left:
+        print(told(task))
+    again = sum(task.key in failed for task in left)
+    say(
+        f"{len(left)} of {len(tasks)} runs are left, {len(tasks) - len(left)} are in {options.out}"
+        f"{f' and {again} failed there and are repeated' if again else ''}; {engine.jobs} at a time, "
+        f"{span(longest(left, engine.jobs))} if each takes its time limit"
+    )
+    if entries and not options.resume:
+        say(f"note: {options.out} is there already; give --resume to go on with it")
+    return 0

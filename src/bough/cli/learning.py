@@ -9,7 +9,7 @@ from bough.cli.shared import MOST_THREADS, UNFINISHED, images_of, limit_of, say
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
-    from bough.zoo.labelling import Recipe
+    from bough.zoo.labelling import Recipe, Work
 
 
 def add(commands: Any) -> None:
@@ -43,7 +43,15 @@ def add(commands: Any) -> None:
     )
     label.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
     label.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where bounds are computed")
-    label.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; the samples are the same")
+    label.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes, 1 by default, or runs at once on Ray; the samples are the same",
+    )
+    label.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
+    label.add_argument("--gpu-share", type=float, metavar="SHARE", help="with ray: of a GPU, for each property; 1")
+    label.add_argument("--ray-address", metavar="ADDRESS", help="with ray: of the cluster; else one that is found")
     label.add_argument("--limit-seconds", type=float, metavar="S", help="start no property after S seconds in all")
     label.add_argument("--resume", action="store_true", help="go on with DIR")
     label.set_defaults(run=_label)
@@ -54,8 +62,9 @@ def _label(options: argparse.Namespace) -> int:
     limit = limit_of(options)
     if options.every < 1:
         raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
-    if not 1 <= options.jobs <= MOST_THREADS:
+    if options.jobs is not None and not 1 <= options.jobs <= MOST_THREADS:
         raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
+    work = _work(options)
     if not options.timeout > 0:
         raise BadInput(f"--timeout is {options.timeout}; give seconds, more than 0, or inf for no limit")
     from functools import lru_cache
@@ -82,12 +91,27 @@ def _label(options: argparse.Namespace) -> int:
     networks = export.check_networks(found.rows, at_hand, (*folders, shipped.NETWORKS))
     labelling.open_folder(options.out, resume=options.resume)
     tasks = labelling.plan_tasks(found.rows, at_hand, networks, recipe)
-    made = labelling.make(options.out, tasks, recipe, say, limit, options.jobs)
+    made = labelling.make(options.out, tasks, recipe, say, limit, options.jobs or 1, work)
     say(f"{made.samples} samples of {made.properties} properties are in {options.out}")
     if made.why is not None:
         left = made.wanted - made.properties
         say(f"bough: {made.why}, {left} properties are left; go on by the same command with --resume")
     return 0 if made.why is None else UNFINISHED
+
+
+def _work(options: argparse.Namespace) -> "Work | None":
+    """Who labels, if not this machine."""
+    if options.engine == "local":
+        for flag in ("gpu_share", "ray_address"):
+            if getattr(options, flag) is not None:
+                raise BadInput(f"--{flag.replace('_', '-')} says nothing without --engine ray; leave it out")
+        return None
+    from bough.bench.cluster import Cluster
+    from bough.bench.labels import GRACE, on_cluster
+    from bough.bench.pool import Limits
+
+    share = 1.0 if options.gpu_share is None else options.gpu_share
+    return on_cluster(Cluster(options.jobs, Limits(GRACE), gpu_share=share, address=options.ray_address))
 
 
 def _recipe(options: argparse.Namespace) -> "Recipe":

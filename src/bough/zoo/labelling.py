@@ -153,6 +153,9 @@ def _network(path: Path) -> LoadedNetwork:
 
 # All of them
 
+Ended = Iterator[tuple[Task, Labelled | BoughError]]
+Work = Callable[[Path, Sequence[Task], Recipe, Deadline, int], Ended]  # who labels them
+
 
 def open_folder(folder: Path, *, resume: bool) -> None:
     """Create the folder; one with something in it is only taken to go on with."""
@@ -172,9 +175,10 @@ def make(
     say: Callable[[str], None],
     limit: Deadline,
     jobs: int = 1,
+    work: Work | None = None,
 ) -> Made:
     """Label what has no shard yet, with one line for each; Ctrl-C, a lost process and the limit end it with the shards
-    so far.
+    so far. It is done here, or by `jobs` processes, unless `work` is given.
     """
     manifest = Manifest(folder, recipe.told(), lambda line: say(f"note: {line}"))
     _store_networks(folder, tasks)
@@ -183,7 +187,7 @@ def make(
     done = total - len(left)
     if done:
         say(f"{done} of {total} properties are there already")
-    work = _here if jobs == 1 else _there
+    work = work or (_here if jobs == 1 else _there)
     try:
         for task, ended in work(folder, left, recipe, limit, jobs):
             if isinstance(ended, BoughError):
@@ -231,10 +235,7 @@ def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], Non
     return True
 
 
-Ended = Iterator[tuple[Task, Labelled | BoughError]]
-
-
-def _tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
+def tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
     """A property that cannot be searched is one that is missing; a folder that cannot be written is the end."""
     try:
         return label(folder, task, recipe)
@@ -249,7 +250,7 @@ def _here(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, 
     for task in tasks:
         if limit.passed():
             return
-        yield task, _tried(folder, task, recipe)
+        yield task, tried(folder, task, recipe)
 
 
 def _there(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Ended:
@@ -262,7 +263,7 @@ def _there(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline,
             while waiting and len(busy) < jobs and not limit.passed():
                 task = waiting.pop()
                 with _deaf():
-                    busy[pool.submit(_tried, folder, task, recipe)] = task
+                    busy[pool.submit(tried, folder, task, recipe)] = task
             if not busy:
                 return
             for future in wait(busy, return_when=FIRST_COMPLETED).done:

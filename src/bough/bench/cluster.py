@@ -1,0 +1,174 @@
+"""Runs on a Ray cluster: tasks enter, records leave here, whichever machine the runs were on.
+
+Ray places the runs, on GPUs those that may use one, and starts those again that were lost with a process or a machine.
+"""
+
+import logging
+import os
+import pickle
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from bough.bench import run
+from bough.bench.engines import BEAT, MOST_JOBS, AbstractEngine, Answer, Beat, record_of
+from bough.bench.pool import Ended, Limits
+from bough.bench.remote import supervise
+from bough.bench.summary import Entry
+from bough.bench.tasks import Task
+from bough.budget import Deadline
+from bough.errors import BadInput
+
+RETRIES = 8  # of a run whose process or machine was lost
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One call for the cluster: a function and its arguments, the files it reads, and what it needs.
+
+    The function is given a mapping from the files to their copies, and returns a value and whether its worker is spent.
+    """
+
+    function: Callable[..., tuple[Any, bool]]
+    arguments: tuple[Any, ...]
+    files: tuple[Path, ...]
+    seconds: float
+    gpu: bool
+
+
+@final
+@dataclass(frozen=True)
+class Cluster(AbstractEngine):
+    """A Ray cluster: the one at `address`, or one that Ray finds, or one that is started on this machine.
+
+    `most` runs at once, or as many as there are CPUs; a run that may use a GPU is given `gpu_share` of one.
+    """
+
+    most: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    fresh: bool = False
+    gpu_share: float = 1.0
+    address: str | None = None
+    run: Callable[[Task], Answer] = run.run_in_worker
+
+    def __post_init__(self) -> None:
+        if self.most is not None and not 1 <= self.most <= MOST_JOBS:
+            raise BadInput(f"--jobs is {self.most}; give a whole number from 1 to {MOST_JOBS}")
+        if not 0 < self.gpu_share <= 1:
+            raise BadInput(f"--gpu-share is {self.gpu_share}; give a number above 0, 1 at most")
+        _ray()
+
+    @property
+    def jobs(self) -> int:
+        """As many as were asked for; how many the cluster has room for is known when it is reached."""
+        return self.most or 1
+
+    def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
+        """Keep the cluster busy."""
+        cuda = any(run.may_use_cuda(task.method.options) for task in tasks)
+        for task, ended in self.each(tasks, self._parcel, (run.prepare_shipped, (cuda,)), limit, beat):
+            yield record_of(task, ended)
+
+    def _parcel(self, task: Task) -> Parcel:
+        asked, options = task.instance, task.method.options
+        files = [asked.network, asked.property]
+        if options.weights is not None and Path(options.weights).is_file():
+            files.append(Path(options.weights))
+        share = self.limits.memory
+        arguments = (self.run, self.fresh, task if share is None else run.with_share(task, share / 2))
+        return Parcel(run.run_shipped, arguments, tuple(files), asked.timeout, run.may_use_cuda(options))
+
+    def each(
+        self,
+        items: Sequence[Item],
+        packed: Callable[[Item], Parcel],
+        prepare: tuple[Callable[..., Any], tuple[Any, ...]],
+        limit: Deadline,
+        beat: Callable[[Sequence[tuple[Item, float]]], None],
+    ) -> Generator[tuple[Item, Ended], None, None]:
+        """The answer to each item, in the order in which they end; none is handed out after `limit`."""
+        ray = _ray()
+        with _connected(ray, self.address):
+            remote, files = ray.remote(num_cpus=1, max_retries=RETRIES)(supervise), _Files(ray)
+            there, ready = ray.cluster_resources(), pickle.dumps(prepare)
+            room, share = self.most or max(1, int(there.get("CPU", 1))), self.gpu_share if there.get("GPU") else 0
+            waiting, at_work = deque(items), dict[Any, tuple[Item, Deadline]]()
+            try:
+                while True:
+                    while waiting and len(at_work) < room and not limit.passed():
+                        item = waiting.popleft()
+                        parcel = packed(item)
+                        on = remote.options(num_gpus=share if parcel.gpu else 0)
+                        call = pickle.dumps((parcel.function, parcel.arguments))
+                        names = [str(path) for path in parcel.files]
+                        contents = [files.stored(path) for path in parcel.files]
+                        started = on.remote(ready, call, parcel.seconds, self.limits, names, *contents)
+                        at_work[started] = item, Deadline.never()
+                    if not at_work:
+                        return
+                    for ended in ray.wait(list(at_work), timeout=BEAT)[0]:
+                        yield at_work.pop(ended)[0], _answer(ray, ended)
+                    beat([(item, clock.elapsed()) for item, clock in at_work.values()])
+            finally:
+                for left in at_work:
+                    ray.cancel(left, force=True)
+
+
+class _Files:
+    """Files in Ray's store, each put there once; their contents go wherever a call needs them."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._stored: dict[Path, Any] = {}
+
+    def stored(self, path: Path) -> Any:
+        """A reference to a file's contents; one that cannot be read is empty, which the call will find out."""
+        if path not in self._stored:
+            try:
+                content = path.read_bytes()
+            except OSError:
+                content = b""
+            self._stored[path] = self._ray.put(content)
+        return self._stored[path]
+
+
+def _answer(ray: Any, ended: Any) -> Ended:
+    try:
+        end: Ended = ray.get(ended)
+    except ray.exceptions.RayError as error:
+        lines = str(error).strip().splitlines() or [""]  # of a traceback the last says what, else the first
+        said = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]
+        return Ended(failure=f"lost by the cluster, {type(error).__name__}: {said}")
+    return end if end.failure is not None else Ended(answer=pickle.loads(end.answer))  # noqa: S301 - our own workers
+
+
+def _ray() -> Any:
+    """Ray, which is loaded when it is asked for."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise BadInput("--engine ray needs Ray, which is not installed; pip install 'bough[ray]'") from None
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None) -> Iterator[None]:
+    """A cluster to work on, left as it was found."""
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        told = str(error).strip().splitlines()
+        where = "" if address is None else f" at {address}"
+        raise BadInput(f"there is no Ray cluster{where} to be reached: {told[0] if told else error}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,115 @@
+"""Where runs happen: in this process, or in worker processes of it. Tasks enter, records leave as the runs end."""
+
+import os
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+
+from bough.bench import run
+from bough.bench.pool import Ended, Limits, Pool
+from bough.bench.summary import Entry
+from bough.bench.tasks import Task
+from bough.budget import Deadline, free_memory
+from bough.errors import BadInput
+
+MOST_JOBS = 1024
+BEAT = 0.5  # seconds
+Beat = Callable[[Sequence[tuple[Task, float]]], None]  # is told now and then what is at work, and for how long
+Answer = tuple[Entry, bool]
+
+
+class AbstractEngine(ABC):
+    """Runs tasks; a strategy, whose fields are its configuration."""
+
+    @property
+    @abstractmethod
+    def jobs(self) -> int:
+        """How many runs go on at once."""
+
+    @abstractmethod
+    def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
+        """A record for each task, in the order in which they end; none is started after `limit`."""
+
+
+@final
+@dataclass(frozen=True)
+class Here(AbstractEngine):
+    """This process, one run after another: nothing is loaded twice, and a crash is the end of it all."""
+
+    jobs: int = 1
+
+    def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
+        """Run each, as it is asked for."""
+        load = run.loader()
+        for task in tasks:
+            if limit.passed():
+                return
+            beat([(task, 0.0)])
+            yield run.run_task(task, load)
+
+
+@final
+@dataclass(frozen=True)
+class Processes(AbstractEngine):
+    """Worker processes. A run that crashes, hangs or takes too much memory is a record with an error.
+
+    A worker serves one run after another, `fresh`: only one.
+    """
+
+    jobs: int = 1
+    limits: Limits = field(default_factory=Limits)
+    fresh: bool = False
+    run: Callable[[Task], Answer] = run.run_in_worker
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.jobs <= MOST_JOBS:
+            raise BadInput(f"--jobs is {self.jobs}; give a whole number from 1 to {MOST_JOBS}")
+
+    def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
+        """Keep all workers busy."""
+        cuda = any(run.may_use_cuda(task.method.options) for task in tasks)
+        waiting, share = deque(tasks), memory_share(self.jobs, self.limits)
+        spent = (lambda _: True) if self.fresh else run.spent
+        pool = Pool(self.jobs, (run.prepare, (cuda,)), self.limits, spent, gpus() if cuda else ({},))
+        at_work: dict[Any, Task] = {}
+        try:
+            while True:
+                while waiting and pool.free and not limit.passed():
+                    task = waiting.popleft()
+                    at_work[task.key] = task
+                    pool.start(task.key, task.instance.timeout, self.run, run.with_share(task, share))
+                if not at_work:
+                    return
+                for key, ended in pool.wait(BEAT):
+                    yield record_of(at_work.pop(key), ended)
+                beat([(at_work[key], seconds) for key, seconds in pool.at_work.items()])
+        finally:
+            pool.stop()
+
+
+def record_of(task: Task, ended: Ended) -> Entry:
+    """The record of a run in a worker, whatever became of it."""
+    if ended.failure is not None:
+        return run.failed(task, ended.failure)
+    entry, _ = ended.answer
+    return {**entry, **task.told()}
+
+
+def memory_share(jobs: int, limits: Limits) -> float:
+    """GB for the open domains of each of several runs: half of what there is, or of what is allowed."""
+    there = free_memory() / 1e9 / jobs
+    return (there if limits.memory is None else min(there, limits.memory)) / 2
+
+
+def gpus() -> Sequence[Mapping[str, str]]:
+    """What tells a worker which GPU is its own, for each GPU in turn; nothing where there is one, or none."""
+    count = torch.cuda.device_count()
+    if count < 2:
+        return ({},)
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(k) for k in range(count)] if given is None else given.split(",")[:count]
+    return tuple({"CUDA_VISIBLE_DEVICES": name} for name in names)

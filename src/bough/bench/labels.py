@@ -1,0 +1,49 @@
+"""Labels by a cluster: properties enter, their samples come back to this machine as shards."""
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bough.bench import run
+from bough.bench.cluster import Cluster, Parcel
+from bough.budget import Deadline
+from bough.errors import BoughError
+from bough.learning.dataset import shard_path, write_whole
+from bough.zoo.labelling import Ended, Labelled, Recipe, Task, Work, tried
+
+GRACE = 600.0  # seconds after a search's time limit: a label that was begun is not left half done
+Shipped = tuple[Labelled | BoughError, bytes | None]
+
+
+def on_cluster(cluster: Cluster) -> Work:
+    """What labels properties on a cluster, for `labelling.make`."""
+
+    def work(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Ended:
+        del jobs  # the cluster knows
+        cuda = run.may_use_cuda(recipe.options)
+
+        def parcel(task: Task) -> Parcel:
+            seconds = math.inf if recipe.options.timeout is None else recipe.options.timeout
+            return Parcel(label_shipped, (task, recipe), (task.network,), seconds, cuda)
+
+        for task, ended in cluster.each(tasks, parcel, (run.prepare_shipped, (cuda,)), limit, lambda _: None):
+            if ended.failure is not None:
+                yield task, BoughError(ended.failure)
+                continue
+            found, shard = ended.answer
+            if shard is not None:
+                write_whole(shard_path(folder, task.card.name), shard)
+            yield task, found
+
+    return work
+
+
+def label_shipped(task: Task, recipe: Recipe, copies: Mapping[str, str]) -> tuple[Shipped, bool]:
+    """There: label a property, and take the shard along; the worker can be used again."""
+    with tempfile.TemporaryDirectory(prefix="bough-") as folder:
+        here = replace(task, network=Path(copies[str(task.network)]))
+        found = tried(Path(folder), here, recipe)
+        written = shard_path(Path(folder), task.card.name)
+        return (found, written.read_bytes() if written.exists() else None), False

@@ -1,0 +1,82 @@
+"""What happens on another machine: a call in a pickle enters, together with the files it needs; its answer leaves.
+
+The process that Ray places there only supervises: the call runs in a worker of its own with the same hard limits as
+elsewhere, so that a crash, a hang or too much memory is an answer as well, and only what is lost with the machine, or
+with this process, has to be repeated. Nothing here loads a library.
+"""
+
+import atexit
+import hashlib
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from bough.bench.pool import Ended, Limits, NoWorker, Pool
+
+PROCESSOR = "CUDA_VISIBLE_DEVICES"
+
+
+def supervise(
+    prepare: bytes, call: bytes, seconds: float, limits: Limits, names: Sequence[str], *contents: bytes
+) -> Ended:
+    """Run a call here; it is given, as its last argument, where copies of the named files are.
+
+    A call is a pickled function and its arguments, and returns a value and whether its worker is spent.
+    """
+    copies = {name: str(_copy(Path(name).name, content)) for name, content in zip(names, contents, strict=True)}
+    pool = _pool(prepare, limits, os.environ.get(PROCESSOR))
+    pool.start("call", seconds, called, call, copies)
+    try:
+        while not (ended := pool.wait(60.0)):
+            pass
+    except NoWorker as error:
+        return Ended(failure=str(error))
+    (_, end), *_ = ended
+    return end if end.failure is not None else Ended(answer=end.answer[0])
+
+
+def called(call: bytes, *more: object) -> tuple[bytes, bool]:
+    """In the worker: unpack, run, and pack what came of it."""
+    function, arguments = pickle.loads(call)  # noqa: S301 - from the driver that started this process
+    value, spent = function(*arguments, *more)
+    return pickle.dumps(value), spent
+
+
+def _is_spent(answer: tuple[bytes, bool]) -> bool:
+    return answer[1]
+
+
+_kept: dict[tuple[bytes, Limits, str | None], Pool] = {}
+
+
+def _pool(prepare: bytes, limits: Limits, processor: str | None) -> Pool:
+    """The worker of this process, kept warm; Ray may give the process another GPU, and the worker is then replaced."""
+    key = prepare, limits, processor
+    if key not in _kept:
+        for pool in _kept.values():
+            pool.stop()
+        _kept.clear()
+        _kept[key] = Pool(1, (called, (prepare,)), limits, _is_spent)
+    return _kept[key]
+
+
+@lru_cache(maxsize=1)
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="bough-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _copy(name: str, content: bytes) -> Path:
+    """A file's copy, under a path that tells its contents, so that what was read of it can be kept."""
+    path = _folder() / hashlib.sha256(content).hexdigest() / name
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        half = path.with_name(f".{name}.part")
+        half.write_bytes(content)
+        half.replace(path)
+    return path

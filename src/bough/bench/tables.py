@@ -1,0 +1,70 @@
+"""A table of properties enters; a folder of problems beside the records, and the instances in it, leave."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bough.bench.tasks import Asked, about
+from bough.errors import BadInput
+from bough.problem.files import read_bytes
+from bough.problem.instances import Instance
+from bough.zoo import export, shipped
+from bough.zoo.export import ImagesOf
+from bough.zoo.table import COLUMNS, PAPER_COLUMNS, TABLE_LIMIT, Row, read_table
+
+TIMEOUT = 300.0  # seconds per run, where nothing else is said; as `bough properties` writes it
+INSTANCE_COLUMNS = 3
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is meant as a table of properties: many columns, and their names in the first line."""
+    try:
+        lines = csv.reader(io.StringIO(read_bytes(path, TABLE_LIMIT, BadInput).decode("utf-8-sig"), newline=""))
+        first = next((cells for cells in lines if any(cells)), [])
+    except (UnicodeDecodeError, csv.Error):
+        return False
+    return len(first) > INSTANCE_COLUMNS and bool({*COLUMNS, *PAPER_COLUMNS} & set(first))
+
+
+@dataclass(frozen=True, eq=False)
+class Problems:
+    """The rows of a table whose images are at hand, and where their files are, or will be."""
+
+    folder: Path
+    rows: Sequence[Row]
+    networks: Mapping[str, Path]
+    images_of: ImagesOf
+
+    def listed(self) -> tuple[Asked, ...]:
+        """An instance for each row."""
+        return tuple(
+            Asked(
+                Instance(self.networks[row.network], self.folder / export.VNNLIB / export.file_name(row), TIMEOUT),
+                about(row),
+            )
+            for row in self.rows
+        )
+
+    def write(self) -> None:
+        """Write the files, unless they are there; a folder of another table is refused."""
+        export.open_folder(self.folder, resume=True)
+        export.check_same(self.folder, self.rows)
+        if not (self.folder / export.INSTANCES).exists():  # it is written last
+            export.write_problems(self.folder, self.rows, self.images_of, dict(self.networks), TIMEOUT)
+
+
+def read_problems(
+    table: Path, folder: Path, networks: Path | None, images_of: ImagesOf, note: Callable[[str], None]
+) -> Problems:
+    """What a table asks, with its files in `folder`."""
+    listed = read_table(table)
+    found = export.ready(listed, images_of)
+    if found.absent:
+        note(f"{found.absent} of {len(listed)} rows of {table} are left out: their images are not at hand")
+    if not found.rows:
+        raise BadInput(f"none of the images of {table} is at hand; say by --data where they are")
+    folders = (Path(), table.parent) if networks is None else (networks,)
+    paths = export.check_networks(found.rows, images_of, (*folders, shipped.NETWORKS))
+    return Problems(folder, found.rows, paths, images_of)

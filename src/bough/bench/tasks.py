@@ -1,0 +1,107 @@
+"""A list of instances and methods enter; the runs that are to be made leave."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bough.bench.known import Known, known_verdict
+from bough.bench.methods import Method
+from bough.errors import BadInput
+from bough.problem.instances import Instance, read_instances
+from bough.zoo import export
+from bough.zoo.table import Row, read_table
+
+Key = tuple[object, ...]
+ABOUT = ("dataset", "split", "image", "label", "target", "eps", "difficulty")  # of a row, what records say
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One instance of a list, and what a table of properties says about it."""
+
+    instance: Instance
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run: an instance of a list, and a method; `known` is the verdict on record."""
+
+    instances: Path
+    instance: Instance
+    method: Method
+    known: str | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """What makes it the same run as one in a file."""
+        asked, method = self.instance, self.method
+        return str(asked.network), str(asked.property), method.name, asked.timeout, method.options.seed
+
+    def told(self) -> dict[str, Any]:
+        """What its record says beside the run itself."""
+        about = {name: self.about.get(name) for name in ABOUT}
+        return {"instances": str(self.instances), "known": self.known, **about}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which instances of a list are run, and for how long each; by default all, with the list's own timeouts."""
+
+    only: str = ""
+    every: int = 1
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise BadInput(f"--every is {self.every}; give a whole number, 1 or more")
+        if self.timeout is not None and not 0 <= self.timeout < float("inf"):
+            raise BadInput(f"the timeout is {self.timeout}; give a finite number of seconds, 0 or more")
+
+
+def plan(
+    instances: Path,
+    methods: Sequence[Method],
+    selection: Selection,
+    known: Known,
+    listed: Sequence[Asked] | None = None,
+) -> tuple[Task, ...]:
+    """Every run, instance by instance, so that a bench cut short has compared all methods on what it saw.
+
+    `listed` is what the list holds, where it was read already.
+    """
+    of_list = read_list(instances) if listed is None else listed
+    named = [a for a in of_list if selection.only in f"{a.instance.network} {a.instance.property}"]
+    if not named:
+        raise BadInput(f"{instances} lists no instance with '{selection.only}' in its paths; check --only")
+    tasks = [
+        Task(
+            instances,
+            asked.instance if selection.timeout is None else replace(asked.instance, timeout=selection.timeout),
+            method,
+            known_verdict(known, asked.instance.network, asked.instance.property),
+            asked.about,
+        )
+        for asked in named[:: selection.every]
+        for method in methods
+    ]
+    return tuple({task.key: task for task in tasks}.values())  # a line given twice is one run
+
+
+def read_list(instances: Path) -> tuple[Asked, ...]:
+    """A competition's list; if `bough properties` wrote it, its table lies beside it and knows more."""
+    beside = instances.parent / export.TABLE
+    rows: tuple[Row, ...] = ()
+    if beside.is_file():
+        with suppress(BadInput):  # a file of somebody else's that happens to have the name
+            rows = read_table(beside)
+    told = {export.file_name(row): about(row) for row in rows}
+    return tuple(Asked(found, told.get(found.property.name, {})) for found in read_instances(instances))
+
+
+def about(row: Row) -> dict[str, Any]:
+    """What a record says of a row."""
+    return {name: getattr(row, name) for name in ABOUT}
