@@ -229,7 +229,7 @@ def test_children_that_were_looked_at_are_those_of_the_step(bounds, monkeypatch)
         ahead.children(half, chosen[half])
         ahead.children(torch.arange(len(domains)), Fixed(0).decide(None, domains).neurons)
         before = ahead.count
-        bounded = ahead.split(chosen[:, None])
+        bounded, _ = ahead.split(chosen[:, None])
         fresh = bounding.bound(bounding.split(domains, chosen), 0.0, NEVER)
         order, other = _order(bounded.domains), _order(fresh.domains)
         assert torch.equal(bounded.domains.signs[order], fresh.domains.signs[other])

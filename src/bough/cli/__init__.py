@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from bough.cli import bench, learning, search, training, zoo
+from bough.cli import bench, learning, report, search, training, zoo
 from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, print_verdict, say
 from bough.errors import BadInput, BoughError
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.set_defaults(run=_no_command, answers=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for group in (search, bench, zoo, learning, training):
+    for group in (search, bench, report, zoo, learning, training):
         group.add(commands)
     demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
     demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")

@@ -14,6 +14,7 @@ from bough.errors import BadInput
 if TYPE_CHECKING:
     from bough.api import Options
     from bough.problem.problem import Problem
+    from bough.search.observe import AbstractObserver
     from bough.verdict.result import Result
 
 Commands = Any  # what argparse gives for sub-commands, which has no public name
@@ -128,6 +129,15 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form"
     )
+    command.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write every step and the search's tree as it grows, for `bough report` (.jsonl, or .jsonl.gz)",
+    )
+    command.add_argument(
+        "--trace-limit", type=int, metavar="N", help="follow the tree for N nodes, then steps only; 200,000 by default"
+    )
     command.add_argument("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
     command.add_argument("--quiet", action="store_true", help="print the verdict only")
 
@@ -189,9 +199,10 @@ def _search_options(options: argparse.Namespace) -> "Options":
     from bough.api import Options
     from bough.report.record import check_writable
 
-    for path in (options.json, options.counterexample, options.vnncomp):
+    for path in (options.json, options.counterexample, options.vnncomp, options.trace):
         if path is not None:
             check_writable(path)
+    _check_trace(options)
     if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
         raise BadInput(f"--threads is {options.threads}; give 1 to {MOST_THREADS}")
     import torch
@@ -218,9 +229,19 @@ def _search_options(options: argparse.Namespace) -> "Options":
     )
 
 
+def _check_trace(options: argparse.Namespace) -> None:
+    from bough.baselines import BY_OTHERS
+
+    if options.trace is not None and options.method in BY_OTHERS:
+        raise BadInput(f"--trace follows bough's own search, and {options.method} has none; leave out one of them")
+    if options.trace is None and options.trace_limit is not None:
+        raise BadInput("--trace-limit limits a trace; give --trace FILE, too")
+    if options.trace_limit is not None and options.trace_limit < 0:
+        raise BadInput(f"--trace-limit is {options.trace_limit}; give a whole number of nodes, 0 or more")
+
+
 def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
     """Search, write what was asked for, print the verdict."""
-    from bough.api import solve
     from bough.report.console import ProgressLine
 
     network = problem.network
@@ -231,7 +252,7 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
             f"{chosen.why(network)}"
         )
     with nullcontext() if options.quiet else ProgressLine(sys.stderr) as progress:
-        result = solve(problem, chosen, () if progress is None else (progress,))
+        result = _solved(options, problem, chosen, () if progress is None else (progress,))
     if not options.quiet:
         say(_summary(result, minimised=chosen.gap is not None))
         for remark in result.remarks:
@@ -239,6 +260,28 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
     _write(options, problem, chosen, result)
     print_verdict(result.verdict.value)
     return result.verdict.exit_status
+
+
+def _solved(
+    options: argparse.Namespace, problem: "Problem", chosen: "Options", observers: "tuple[AbstractObserver, ...]"
+) -> "Result":
+    """Search, with a trace where one is asked for."""
+    from bough.api import solve
+
+    if options.trace is None:
+        return solve(problem, chosen, observers)
+    from bough.report.trace import LIMIT, TraceWriter
+
+    told = chosen.resolved(problem.network).told()
+    limit = LIMIT if options.trace_limit is None else options.trace_limit
+    with TraceWriter(options.trace, problem, {"method": "bab", **told}, limit) as trace:
+        result = solve(problem, chosen, (*observers, trace))
+        trace.finish(result)
+    if trace.trouble is not None:
+        say(f"note: the trace {options.trace} is not whole: {trace.trouble}")
+    elif trace.stopped and not options.quiet:
+        say(f"note: the trace follows the tree's first {trace.nodes} nodes only; more by --trace-limit")
+    return result
 
 
 def _summary(result: "Result", *, minimised: bool) -> str:

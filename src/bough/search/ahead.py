@@ -62,23 +62,26 @@ class Counted:
             self.count += len(children)
         return found
 
-    def split(self, neurons: Tensor) -> Bounded:
+    def split(self, neurons: Tensor) -> tuple[Bounded, Tensor]:
         """The children of the step's domains, split at `neurons` [domains, levels], bounded, with those that were
-        looked at already. A rule only names numbers, so whatever it does these are the children of these domains.
+        looked at already; and whose they are, int64 [domains]: rows of the domains in the order of their children. A
+        rule only names numbers, so whatever it does these are the children of these domains.
         """
         domains = self._step()
-        left, parts = torch.ones(len(domains), dtype=torch.bool, device=neurons.device), []
+        left, parts, order = torch.ones(len(domains), dtype=torch.bool, device=neurons.device), [], []
         for rows, tried, bounded in self._kept if neurons.shape[1] == 1 else ():
             same = (left[rows] & (neurons[rows, 0] == tried)).nonzero()[:, 0]
             left[rows[same]] = False
             if len(same):
+                order.append(rows[same])
                 parts.append(bounded[(2 * same[:, None] + torch.tensor([0, 1], device=same.device)).reshape(-1)])
         self.count -= sum(len(part.domains) for part in parts)  # whoever takes all children in counts them
         rest = left.nonzero()[:, 0]
         if len(rest) or not parts:
             children = self.bounding.split(domains[rest] if parts else domains, neurons[rest])
+            order.append(rest)
             parts.append(self.bounding.bound(children, self.cutoff, self.deadline))
-        return Bounded.concatenate(parts) if len(parts) > 1 else parts[0]
+        return (Bounded.concatenate(parts), torch.cat(order)) if len(parts) > 1 else (parts[0], order[0])
 
     def relaxed(self, domains: DomainBatch) -> Relaxed | None:
         """What is known of the domains anyway: no bound."""

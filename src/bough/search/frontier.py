@@ -112,7 +112,8 @@ class Frontier:
         self._limits = device_bytes, host_bytes
         self._near: Pool | None = None
         self._far: Pool | None = None
-        self._pushed = 0
+        self.pushed = 0  # domains opened so far: each has the number it was opened under
+        self.picked = torch.zeros(0, dtype=torch.int64)  # the numbers of the domains picked last
 
     def __len__(self) -> int:
         return sum(pool.used for pool in self._pools())
@@ -137,8 +138,8 @@ class Frontier:
         rows = self._pack(domains)
         if self._near is None:
             self._near = Pool(rows, domains.lower.device)
-        age = self._pushed + torch.arange(len(domains), device=domains.lower.device)
-        self._pushed += len(domains)
+        age = self.pushed + torch.arange(len(domains), device=domains.lower.device)
+        self.pushed += len(domains)
         self._near.push(rows, domains.lower, age)
         if self._near.used * self._near.row_bytes > self._limits[0]:
             self._spill(self._near, rows)
@@ -158,6 +159,7 @@ class Frontier:
             room = max(count, int(self._limits[0] / self._near.row_bytes / 2))
             self._near.push(*self._far.take(min(room, self._far.used)))
         taken = self._near.take(count)
+        self.picked = taken[2]
         try:
             return self._unpack(taken[0])
         except BaseException:

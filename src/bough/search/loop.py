@@ -19,7 +19,7 @@ from bough.network import walk
 from bough.problem.problem import Problem
 from bough.search.ahead import Counted
 from bough.search.frontier import Frontier
-from bough.search.observe import AbstractObserver
+from bough.search.observe import AbstractObserver, Family, Split
 from bough.verdict.counterexample import Counterexample, replay
 from bough.verdict.result import Result, Verdict
 
@@ -150,6 +150,7 @@ def init(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
 def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
     """Split the worst domains and bound their children (Algorithm 1, lines 6-18)."""
     domains = state.frontier.pick(run.batch)
+    numbers = state.frontier.picked
     try:
         cutoff = run.goal.cutoff(state.upper)
         ahead, levels = Counted(bounding, run.deadline, cutoff, run.batch, domains), _levels(run, domains)
@@ -157,10 +158,10 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
             observer.deciding(domains, replace(ahead).look(levels))
         decision = run.brancher.decide(state.memory, domains, ahead.look(levels))
         neurons = _possible(bounding.splittable(domains), decision.neurons)
-        bounded = ahead.split(neurons)
+        bounded, order = ahead.split(neurons)
         branches = state.branches + 2 * len(domains) * (2 ** neurons.shape[1] - 1)
         spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + ahead.count)
-        return _absorb(run, bounding, spent, bounded)
+        return _absorb(run, bounding, spent, bounded, Split(domains, numbers, neurons, order, decision))
     except BaseException:
         state.frontier.push(domains)  # an unfinished step leaves its domains open
         raise
@@ -201,7 +202,9 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
     )
 
 
-def _absorb(run: Search, bounding: AbstractBounding, state: SearchState, bounded: Bounded) -> SearchState:
+def _absorb(
+    run: Search, bounding: AbstractBounding, state: SearchState, bounded: Bounded, split: Split | None = None
+) -> SearchState:
     """Prune, keep open, and try the points that the bounder offers."""
     domains = bounded.domains
     boxes = run.boxes[domains.clause[bounded.owners()].cpu()]
@@ -216,7 +219,10 @@ def _absorb(run: Search, bounding: AbstractBounding, state: SearchState, bounded
     domains = replace(domains, lower=lower)
     closed = (lower > cutoff) | (lower == torch.inf)
     splittable = bounding.splittable(domains).any(dim=1)
-    state.frontier.push(domains[~closed & splittable])
+    opened, first = ~closed & splittable, state.frontier.pushed
+    state.frontier.push(domains[opened])
+    for observer in run.observers:
+        observer.born(Family(domains, closed, opened, first, cutoff, split))
     stuck = lower[~closed & ~splittable]
     dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)  # a sign's cutoff stays where it is
     return replace(

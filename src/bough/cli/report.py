@@ -1,0 +1,58 @@
+"""`bough report`: run files and traces become one HTML page."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from bough.cli.shared import make_folder, say
+
+PAGE = "index.html"
+
+
+def add(commands: Any) -> None:
+    """The command."""
+    report = commands.add_parser("report", help="show runs and traces as one HTML page", allow_abbrev=False)
+    report.add_argument(
+        "runs", metavar="RUN.jsonl", type=Path, nargs="*", help="records of `bough bench` or `bough verify --json`"
+    )
+    report.add_argument("--out", type=Path, metavar="DIR", required=True, help=f"the folder for {PAGE}")
+    report.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="traces of `bough verify --trace`: bounds over time, and trees to walk through",
+    )
+    report.add_argument(
+        "--counterexamples",
+        type=Path,
+        metavar="DIR",
+        help="a folder of .npz files that `bough verify --counterexample` wrote, named after their properties",
+    )
+    report.set_defaults(run=_report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    """Read all, complain about what is odd, write the page."""
+    from bough.report.page import document, payload, read_points
+    from bough.report.record import write_text
+    from bough.report.runs import read_runs
+    from bough.report.trace import read_trace
+
+    notes: list[str] = []
+    entries = read_runs(options.runs, notes.append)
+    traces = [read_trace(path, notes.append) for path in options.trace]
+    points = [] if options.counterexamples is None else read_points(options.counterexamples, entries, notes.append)
+    data = payload(entries, traces, points, notes)
+    for note in notes:
+        say(f"note: {note}")
+    for warning in data["warnings"]:
+        say(f"warning: {warning}")
+    make_folder(options.out)
+    path = options.out / PAGE
+    write_text(path, document(data))
+    say(f"{len(data['runs'])} runs of {len(data['instances'])} instances, {len(traces)} traces")
+    print(path)
+    return 0

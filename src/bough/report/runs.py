@@ -1,0 +1,146 @@
+"""Run files enter, records leave: checked, each run once, whatever is odd about them said in a note."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bough.errors import BadInput
+from bough.report.record import SCHEMA
+
+Entry = dict[str, Any]
+Note = Callable[[str], None]
+SOLVED = ("verified", "falsified")
+WORDS = ("network", "property", "method", "bounder", "branching")
+NUMBERS = ("seconds", "timeout", "branches", "bounds", "lower_bound", "depth")  # each may be null
+VERDICTS = (*SOLVED, "timeout", "unknown", None)
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def read_runs(paths: Iterable[Path], note: Note = _silent) -> list[Entry]:
+    """The records of several run files, in order; of two of the same run the later one, unless only it is an error.
+
+    A last line that a killed process left half written is left out. Raises `BadInput` for files that hold anything
+    else than records of this schema.
+    """
+    found: dict[tuple[object, ...], Entry] = {}
+    twice = 0
+    for path in paths:
+        entries = _read(path, note)
+        if not entries:
+            note(f"{path} holds no record")
+        for entry in entries:
+            key = key_of(entry)
+            twice += key in found
+            if key not in found or entry["error"] is None or found[key]["error"] is not None:
+                found[key] = entry
+    if twice:
+        note(f"{twice} records repeat a run (same network, property, method and seed); the latest of each counts")
+    return list(found.values())
+
+
+def key_of(entry: Entry) -> tuple[object, ...]:
+    """What makes two records those of the same run."""
+    return entry["network"], entry["property"], method_of(entry), entry.get("seed")
+
+
+def method_of(entry: Entry) -> str:
+    """The method's name in tables: the bench's, or of a single run, whose method is only `bab`, bounds and rule."""
+    name = str(entry["method"])
+    if name != "bab":
+        return name
+    weights = entry.get("weights")
+    by = "" if weights is None else f" ({Path(str(weights)).name})"
+    on = "" if entry.get("device") in (None, "cpu") else f",device={entry['device']}"
+    return f"{entry['bounder']}-{entry['branching']}{by}{on}"
+
+
+def instance_of(entry: Entry) -> tuple[str, str]:
+    """The question that was asked."""
+    return str(entry["network"]), str(entry["property"])
+
+
+def oddities(entries: Sequence[Entry]) -> list[str]:
+    """What a reader must know before comparing methods: limits, instances or verdicts that do not agree."""
+    asked: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    methods: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for entry in entries:
+        asked[instance_of(entry)].append(entry)
+        methods[method_of(entry)].add(instance_of(entry))
+    return [*_limits(asked.values()), *_coverage(list(methods.values())), *_contradictions(asked.values())]
+
+
+def _limits(groups: Iterable[Sequence[Entry]]) -> list[str]:
+    mixed = [group for group in groups if len({entry["timeout"] for entry in group}) > 1]
+    if not mixed:
+        return []
+    limits = {entry["timeout"] for group in mixed for entry in group}
+    shown = [f"{limit:g} s" for limit in sorted(limits - {None})] + ["none"] * (None in limits)
+    count, listed = _many(len(mixed), "instance"), ", ".join(shown[:6])
+    what = f"Mixed time limits: {count} ran under different limits by method ({listed})"
+    return [f"{what}; times and solved counts do not compare."]
+
+
+def _coverage(sets: Sequence[set[tuple[str, str]]]) -> list[str]:
+    common = set.intersection(*sets) if sets else set()
+    if all(one == common for one in sets):
+        return []
+    if not common:
+        return ["No instance was run by every method; compare methods on the instances that they share, if any."]
+    total = len(set.union(*sets))
+    return [f"Methods ran on different instances: {_many(len(common), 'instance')} of {total} common to all."]
+
+
+def _contradictions(groups: Iterable[Sequence[Entry]]) -> list[str]:
+    lines = []
+    for group in groups:
+        said = {entry["verdict"] for entry in group} | {entry.get("known") for entry in group}
+        if set(SOLVED) <= said:
+            name = " ".join(instance_of(group[0]))
+            lines.append(f"Contradictory verdicts: {name} is said to be both verified and falsified; one is wrong.")
+    return lines
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _read(path: Path, note: Note) -> list[Entry]:
+    try:
+        *lines, half = path.read_bytes().decode("utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    entries = [_entry(line, f"{path}, line {k}") for k, line in enumerate(lines, 1) if line.strip()]
+    if half.strip():
+        try:  # a whole record without its newline counts
+            entries.append(_entry(half, f"{path}, line {len(lines) + 1}"))
+        except BadInput:
+            if not lines and not half.startswith("{"):
+                raise
+            note(f"{path} ends in the middle of a record, which was left out")
+    return entries
+
+
+def _entry(line: str, where: str) -> Entry:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict):
+        raise BadInput(f"{where}: not a record of a run; give files that `bough bench` or `bough verify --json` wrote")
+    schema = entry.get("schema")
+    if schema != SCHEMA:
+        raise BadInput(f"{where}: the schema is {schema!r}, and this bough reads {SCHEMA!r}; give a file it wrote")
+    good = all(isinstance(entry.get(name), str) for name in WORDS) and entry.get("verdict") in VERDICTS
+    good = good and all(_is_number(entry.get(name)) for name in NUMBERS)
+    if not good or ("verdict" in entry and (entry["verdict"] is None) == (entry.get("error") is None)):
+        raise BadInput(f"{where}: a field of the record is missing or of another type; was the file changed?")
+    return {**dict.fromkeys((*NUMBERS, "verdict", "error")), **entry}
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

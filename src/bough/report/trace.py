@@ -1,0 +1,405 @@
+"""A search is watched, and a file of JSON lines leaves: where it stood after every step, and the tree it made.
+
+Described line by line in docs/report.md. The writer is an observer, so the search goes where it goes without it; a
+batch of domains is one line of columns, never one line each. `read_trace` gives the whole back.
+"""
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bough.branching.improvement import improvements
+from bough.errors import BadInput, OutputError
+from bough.problem.problem import Problem
+from bough.problem.property import Box
+from bough.search.observe import AbstractObserver, Family, Split
+from bough.verdict.counterexample import Counterexample
+
+if TYPE_CHECKING:
+    from bough.search.loop import SearchState
+    from bough.verdict.result import Result
+
+SCHEMA = "bough.trace/1"
+LIMIT = 200_000  # nodes followed, unless told
+LARGEST_INPUT = 1 << 16  # elements of an input that is written down
+OPEN, CLOSED, EMPTY, STUCK = "ocxs"  # how a node ended when it was bounded; an open one may be split later
+BY_RULE, BY_BACKUP, BY_NONE = "rbn"  # who chose a split; none: what the rule chose could not be split
+IMAGE_AXES = 3  # channels, height, width
+
+
+# Writing
+
+
+@final
+class TraceWriter(AbstractObserver):
+    """Writes a trace while a search runs; use it as a context, and `finish` it with the result.
+
+    A file that cannot be written any more ends the trace and not the search: `trouble` then says why. After `limit`
+    nodes the tree is not followed further, and only the steps are.
+    """
+
+    def __init__(self, path: Path, problem: Problem, about: Mapping[str, Any], limit: int = LIMIT) -> None:
+        if limit < 0:
+            raise BadInput(f"--trace-limit is {limit}; give a whole number of nodes, 0 or more")
+        self.trouble: str | None = None
+        self.nodes = 0  # written so far
+        self._path, self._limit = path, limit
+        self._header = {"schema": SCHEMA, **_about(problem), **about, "limit": limit}
+        self._ids: list[int] = []  # the node of every domain, by the number it was opened under
+        self._steps, self._stopped = 0, False
+        self._waiting: str | None = None  # the nodes of the step at work
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> "TraceWriter":
+        try:
+            self._file = _opened(self._path)
+        except OSError as error:
+            raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
+        self._write(json.dumps(self._header, allow_nan=False))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._file is not None:
+                self._file.close()
+        except OSError as error:
+            self.trouble = self.trouble or str(error.strerror or error)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether there were more nodes than are followed."""
+        return self._stopped
+
+    def born(self, family: Family) -> None:
+        """Note the nodes of a step, to be written with it."""
+        count = len(family.children)
+        if self._stopped or self._file is None:
+            return
+        if self.nodes + count > self._limit:
+            self._stopped = True
+            self._write(json.dumps({"stopped": self.nodes, "reason": f"--trace-limit {self._limit}"}))
+            return
+        made = _clauses(family) if family.split is None else self._splits(family, family.split)
+        self._waiting = (
+            f'{{"first":{self.nodes},{made},"bound":{_numbers(family.children.lower)},"end":"{_ends(family)}"}}'
+        )
+        opened = family.opened.nonzero()[:, 0].tolist()
+        self._ids.extend(self.nodes + k for k in opened)
+        self.nodes += count
+
+    def seen(self, state: "SearchState", seconds: float) -> None:
+        """Write where the search stands, with the nodes that were born."""
+        figures = {
+            "step": self._steps,
+            "seconds": round(seconds, 6),
+            "lower": _finite(state.lower) if state.started else None,
+            "upper": _finite(state.upper),
+            "open": len(state.frontier),
+            "branches": state.branches,
+            "bounds": state.bounds,
+        }
+        line = json.dumps(figures, allow_nan=False)
+        self._write(line if self._waiting is None else f'{line[:-1]}, "nodes": {self._waiting}}}')
+        self._steps, self._waiting = self._steps + 1, None
+
+    def finish(self, result: "Result") -> None:
+        """The last line: how the search ended."""
+        end = {
+            "verdict": result.verdict.value,
+            "reason": result.reason,
+            "seconds": round(result.seconds, 6),
+            "branches": result.branches,
+            "bounds": result.bounds,
+            "lower": _finite(result.lower_bound),
+            "upper": _finite(result.upper_bound),
+            "depth": result.depth,
+            "counterexample": _written(result.counterexample),
+        }
+        self._write(json.dumps({"end": end}, allow_nan=False))
+
+    def _splits(self, family: Family, split: Split) -> str:
+        """Parents, what they were split at, who chose it, and what it gained; one of each for a pair of children."""
+        order, levels = split.order, split.choices.shape[1]
+        choices = split.choices[order].tolist()
+        parents = [self._ids[number] for number in split.numbers[order].tolist()]
+        before = split.domains.lower[order]
+        gain = torch.full_like(before, torch.nan)
+        if levels == 1:  # Eq. 8 is about two children
+            gain = improvements(before, family.children.lower.reshape(-1, 1, 2), family.cutoff)[:, 0]
+        columns = {"parent": parents, "split": choices if levels > 1 else [c for (c,) in choices]}
+        text = json.dumps(columns, separators=(",", ":"))[1:-1]
+        return f'{text},"by":"{_deciders(split)}","gain":{_numbers(gain)}'
+
+    def _write(self, line: str) -> None:
+        if self._file is None or self.trouble is not None:
+            return
+        try:
+            self._file.write(line + "\n")
+        except OSError as error:
+            self.trouble = str(error.strerror or error)
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "wt", compresslevel=4, encoding="ascii")
+    return path.open("w", encoding="ascii")
+
+
+def _about(problem: Problem) -> dict[str, Any]:
+    """What was searched: names, and where in the network the ReLU of a flat number is."""
+    network = problem.network
+    layers = [
+        {"name": network.nodes[i].name, "shape": list(network.nodes[i].shape), "first": part.start}
+        for i, part in network.slices.items()
+    ]
+    return {
+        "network": problem.network_name,
+        "property": problem.property_name,
+        "input_shape": list(network.input_shape),
+        "neurons": network.neurons,
+        "layers": layers,
+        "clauses": len(problem.clauses),
+        "image": _image(problem),
+    }
+
+
+def _image(problem: Problem) -> dict[str, Any] | None:
+    """What the first box lies around, and what the network makes of it; None for inputs that are no image."""
+    if picture_shape(problem.network.input_shape) is None or problem.network.inputs > LARGEST_INPUT:
+        return None
+    middle = centre_of(problem.property.boxes[0], problem.network.input_shape)
+    outputs = np.asarray(problem.reference.run(middle), dtype=np.float64).reshape(-1)
+    return {"x": _list(middle), "y": _list(outputs)}
+
+
+def picture_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
+    """The input as channels, height and width, if that is what it is; flat inputs of well-known sizes are, too."""
+    sizes = tuple(n for n in shape[:-IMAGE_AXES] if n != 1) + tuple(shape[-IMAGE_AXES:])
+    if len(sizes) == IMAGE_AXES and sizes[0] in (1, 3) and min(sizes[1:]) > 1:
+        return sizes[0], sizes[1], sizes[2]
+    return {784: (1, 28, 28), 3072: (3, 32, 32)}.get(math.prod(shape))
+
+
+def centre_of(box: Box, shape: Sequence[int]) -> NDArray[np.float64]:
+    """What a box lies around: its middle, but for sides cut off where pixels end, which are as long as others again."""
+    picture = picture_shape(shape)
+    if box.ball is not None or picture is None:
+        return np.asarray(box.centre.numpy(), dtype=np.float64)
+    lower, upper = (side.numpy().reshape(picture[0], -1) for side in (box.lower, box.upper))
+    side = upper - lower
+    whole = side.max(axis=1, keepdims=True)
+    short = side < whole * (1 - 1e-6)
+    at_bottom = short & (lower <= lower.min(axis=1, keepdims=True))
+    at_top = short & ~at_bottom & (upper >= upper.max(axis=1, keepdims=True))
+    middle = np.where(at_bottom, upper - whole / 2, np.where(at_top, lower + whole / 2, (lower + upper) / 2))
+    return np.asarray(np.clip(middle, lower, upper), dtype=np.float64).reshape(-1)
+
+
+def _written(found: Counterexample | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    x = _list(found.x) if found.x.size <= LARGEST_INPUT else None
+    return {"x": x, "y": _list(found.y), "clause": found.clause}
+
+
+def _clauses(family: Family) -> str:
+    return f'"clause":{json.dumps(family.children.clause.tolist())}'
+
+
+def _ends(family: Family) -> str:
+    empty = family.children.lower == torch.inf
+    code = torch.where(family.opened, 0, torch.where(empty, 2, torch.where(family.closed, 1, 3)))
+    return "".join((OPEN + CLOSED + EMPTY + STUCK)[k] for k in code.tolist())
+
+
+def _deciders(split: Split) -> str:
+    """Who chose, in the order of the children."""
+    wanted = split.decision.neurons.reshape(len(split.domains), -1)[:, : split.choices.shape[1]]
+    kept = (wanted == split.choices[:, : wanted.shape[1]]).all(dim=1)
+    own = torch.ones_like(kept) if split.decision.own is None else split.decision.own
+    code = torch.where(kept, torch.where(own, 0, 1), 2)[split.order]
+    return "".join((BY_RULE + BY_BACKUP + BY_NONE)[k] for k in code.tolist())
+
+
+def _numbers(values: Tensor) -> str:
+    """A JSON list, to seven digits: what is not finite is null."""
+    return "[" + ",".join(f"{v:.7g}" if math.isfinite(v) else "null" for v in values.tolist()) + "]"
+
+
+def _list(values: NDArray[np.float64]) -> list[float]:
+    return [float(f"{v:.7g}") for v in values.reshape(-1).tolist()]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The tree as columns, one entry per node, in the order they were made."""
+
+    parent: list[int] = field(default_factory=list)  # -1: a root
+    clause: list[int] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+    split: list[tuple[int, ...]] = field(default_factory=list)  # what its parent was split at; () at a root
+    side: list[int] = field(default_factory=list)  # which of its parent's children: 0 blocked or lower half, 1 ...
+    by: list[str] = field(default_factory=list)  # who chose that; "" at a root
+    gain: list[float | None] = field(default_factory=list)  # m of that split
+    bound: list[float | None] = field(default_factory=list)  # of the node; its parent's is the one before
+    end: list[str] = field(default_factory=list)  # as it was bounded: open, closed, empty, stuck
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace as it was written: header, steps, tree, and how it ended (None: it was cut off)."""
+
+    header: dict[str, Any]
+    steps: list[dict[str, Any]]
+    nodes: Nodes
+    end: dict[str, Any] | None
+    stopped: bool  # whether nodes were left out
+
+
+def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trace:
+    """Read a trace; one whose end is missing is read as far as it goes, with a note."""
+    lines = _lines(path, note)
+    if not lines:
+        raise BadInput(f"{path} is empty; give a file that `bough verify --trace` wrote")
+    header = _parsed(lines[0], f"{path}, line 1")
+    if header.get("schema") != SCHEMA:
+        raise BadInput(f"{path} is no trace: its schema is {header.get('schema')!r}, not {SCHEMA!r}")
+    _check_header(header, path)
+    steps: list[dict[str, Any]] = []
+    nodes, end, stopped = Nodes(), None, False
+    for k, text in enumerate(lines[1:], 2):
+        line = _parsed(text, f"{path}, line {k}")
+        try:
+            if "end" in line:
+                end = dict(line["end"])
+            elif "stopped" in line:
+                stopped = True
+            else:
+                _add(nodes, line.pop("nodes", None))
+                steps.append({name: line[name] for name in STEP})
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise BadInput(f"{path}, line {k}: not a line of a trace; was the file changed?") from None
+    if end is None:
+        note(f"{path} ends before its search did")
+    return Trace(header, steps, nodes, end, stopped)
+
+
+STEP = ("seconds", "lower", "upper", "open", "branches", "bounds")
+
+
+def _lines(path: Path, note: Callable[[str], None]) -> list[str]:
+    """The whole lines of a file, unpacked; the last one is dropped where it was torn off."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    if data[:2] == b"\x1f\x8b":
+        data = _unpacked(data, path)
+    *lines, half = data.decode("utf-8", errors="replace").split("\n")
+    if half:
+        note(f"{path} ends in the middle of a line, which was left out")
+    return lines
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    """What can be read of a gzip file, whose end may be missing."""
+    try:
+        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(data)
+    except zlib.error as error:
+        raise BadInput(f"{path} is no gzip file that can be read: {error}") from error
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    if not isinstance(line, dict):
+        raise BadInput(f"{where}: not a line of a trace; give a file that `bough verify --trace` wrote")
+    return line
+
+
+def _check_header(header: Mapping[str, Any], path: Path) -> None:
+    try:
+        str(header["network"]), str(header["property"]), int(header["neurons"])
+        sizes = [math.prod(_whole(layer["shape"])) for layer in header["layers"]]
+        firsts = _whole([layer["first"] for layer in header["layers"]])
+        _whole(header["input_shape"])
+        if firsts != [sum(sizes[:k]) for k in range(len(sizes))] or sum(sizes) != header["neurons"]:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise BadInput(f"{path}: its first line does not describe a network; was the file changed?") from None
+
+
+def _whole(values: Iterable[Any]) -> list[int]:
+    found = list(values)
+    if not all(isinstance(v, int) and v >= 0 for v in found):
+        raise ValueError
+    return found
+
+
+def _add(nodes: Nodes, made: Mapping[str, Any] | None) -> None:
+    """Take in the nodes of one line."""
+    if made is None:
+        return
+    bounds, ends = made["bound"], made["end"]
+    if made["first"] != len(nodes) or len(ends) != len(bounds) or not set(ends) <= {OPEN, CLOSED, EMPTY, STUCK}:
+        raise ValueError
+    if "clause" in made:
+        count = len(_whole(made["clause"]))
+        _extend(
+            nodes, [-1] * count, made["clause"], [0] * count, [()] * count, [0] * count, [""] * count, [None] * count
+        )
+    else:
+        _add_children(nodes, made)
+    if len(nodes.parent) != len(nodes.bound) + len(bounds):
+        raise ValueError
+    nodes.bound.extend(None if b is None else float(b) for b in bounds)
+    nodes.end.extend(ends)
+
+
+def _add_children(nodes: Nodes, made: Mapping[str, Any]) -> None:
+    parents, deciders = _whole(made["parent"]), made["by"]
+    if not parents or any(p >= made["first"] for p in parents):
+        raise ValueError
+    splits = [(s,) if isinstance(s, int) else tuple(_whole(s)) for s in made["split"]]
+    gains = [None if g is None else float(g) for g in made["gain"]]
+    each = 2 ** len(splits[0])
+    for parent, split, by, gain in zip(parents, splits, deciders, gains, strict=True):
+        clause, depth = nodes.clause[parent], nodes.depth[parent] + len(split)
+        _extend(
+            nodes,
+            [parent] * each,
+            [clause] * each,
+            [depth] * each,
+            [split] * each,
+            list(range(each)),
+            [by] * each,
+            [gain] * each,
+        )
+
+
+def _extend(nodes: Nodes, *columns: list[Any]) -> None:
+    names = ("parent", "clause", "depth", "split", "side", "by", "gain")
+    for name, column in zip(names, columns, strict=True):
+        getattr(nodes, name).extend(column)
