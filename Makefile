@@ -13,10 +13,10 @@ endif
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow kill-test check bench docs results
+.PHONY: help demo test test-slow kill-test check bench docs results experiments
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.installed ## answer a few small questions from start to end
 	$(BIN)/bough demo
@@ -45,6 +45,9 @@ docs: $(VENV)/.docs ## build the documentation into site/
 
 results: $(VENV)/.installed ## repeat the published figures
 	$(BIN)/python experiments/00_known_verdicts.py
+
+experiments: $(VENV)/.installed ## every table and figure of the paper on stand-ins for its data, in minutes
+	$(BIN)/python experiments/all.py --scale smoke --out experiments-out
 
 # The stamps: one per set of packages, older than what they were installed from means out of date.
 $(BIN)/pip:

@@ -1,0 +1,31 @@
+"""E.6: the main figure for easy, medium and hard properties of Base.
+
+python experiments/19_cactus_by_difficulty.py --scale smoke --out OUT
+"""
+
+import sys
+
+from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, main
+
+from bough.report import plots, tables
+from bough.report.statistics import FIGURES, Run
+
+
+def results(runs: list[Run]) -> Results:
+    """A figure for each kind of cost."""
+    return Results(
+        [tables.performance(runs, "Solved", by="difficulty", measures=("solved", "par2", "errors"))],
+        {f"_{figure}": plots.cactus(runs, figure, by="difficulty") for figure in FIGURES},
+    )
+
+
+CACTUS = Experiment(
+    name="19_cactus_by_difficulty",
+    title="Solved against time, by difficulty (E.6)",
+    networks=("base",),
+    methods=(BABSR, MIP, FSB, GNN, ONLINE),
+    results=results,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(CACTUS))

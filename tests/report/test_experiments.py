@@ -1,0 +1,203 @@
+"""The numbered experiments: what each makes of runs, what the suite chooses, and what it refuses.
+
+Here the runs are made up; `make experiments` runs them all on stand-ins for data and networks, in a few minutes.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.report.runs import run, timeout
+
+from bough.errors import BadInput
+from bough.report.record import SCHEMA
+from bough.zoo.table import read_table
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="a source distribution holds no experiments")
+SCRIPTS = sorted(path.name for path in FOLDER.glob("[12][0-9]_*.py"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _found():
+    """Scripts import each other by name, from their own folder."""
+    sys.path.insert(0, str(FOLDER))
+    yield
+    sys.path.remove(str(FOLDER))
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"experiment_{Path(name).stem}", FOLDER / name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def experiment(name: str) -> Any:
+    suite = sys.modules.get("suite") or load("suite.py")
+    module = load(name)
+    (found,) = [value for value in vars(module).values() if type(value).__name__ == "Experiment"]
+    del suite
+    return found
+
+
+def made_up(asked: Any) -> list[dict[str, Any]]:
+    """Runs as `suite.records` hands them on: three properties of each network, the last of which is hard."""
+    suite = sys.modules["suite"]
+    runs = []
+    for network in asked.networks:
+        for place, method in enumerate(asked.methods):
+            own = {"bounder": "highs"} if method in suite.BASELINES else {"learnt_decisions": 3, "backup_decisions": 1}
+            about = {"network": f"{network}.onnx", "title": suite.SOURCES[network].title, "revision": "abc", **own}
+            for k, word in enumerate(("easy", "medium", "hard")):
+                make = timeout if (k == 2 and place == 1) else run
+                runs.append(make(method, f"p{k}", 1.0 + k + place, branches=2 * k + place, **about, difficulty=word))
+    return runs
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_experiment_makes_its_tables_and_figures(name):
+    asked = experiment(name)
+    assert asked.name == Path(name).stem
+    made = asked.results(made_up(asked))
+    assert made.tables
+    for table in (*made.tables, *asked.beside):
+        assert table.lines
+        assert table.markdown()
+        assert table.text()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_experiment_says_what_it_is(name):
+    text = (FOLDER / name).read_text()
+    assert f"experiments/{name} --scale" in text
+
+
+def suite() -> Any:
+    experiment(SCRIPTS[0])
+    return sys.modules["suite"]
+
+
+def setting(**more: Any) -> Any:
+    known = {"scale": "small", "out": Path("out"), "device": "cpu", "resume": False}
+    return suite().Setting(**{**known, "count": None, "timeout": None, "weights": {}, **more})
+
+
+def test_methods_as_bench_takes_them():
+    from bough.bench.methods import parse_method
+
+    s = suite()
+    files = dict.fromkeys(s.TRAINED, "w.safetensors")
+    for scale in s.SCALES:
+        for method in (*s.RULES, *s.BASELINES):
+            described = s.describe(method, setting(scale=scale, weights=files))
+            assert parse_method(described).name == described
+    assert s.describe(s.GNN, setting()) == "bounds=dual,batch=8,branching=gnn,device=cpu"
+    with pytest.raises(BadInput, match="--weights foreign=FILE"):
+        s.describe(s.FOREIGN, setting())
+
+
+def test_every_difficulty_gets_its_turn():
+    s = suite()
+    rows = [row for row in read_table(s.stand_in.TABLE) if row.network == "stand_in_base" and row.use == "test"]
+    assert [row.difficulty for row in s.stratified(rows, 4)] == ["easy", "medium", "hard", "easy"]
+    assert s.stratified(rows, None) == rows
+
+
+def test_stand_ins_have_what_they_need():
+    s = suite()
+    rows = read_table(s.stand_in.TABLE)
+    for source in s.SOURCES.values():
+        mine = [row for row in rows if row.network == source.stand_in]
+        assert {row.use for row in mine} == {"train", "test"}
+        assert (s.stand_in.HERE / f"{source.stand_in}.onnx").is_file()
+    images = s.stand_in.figures("test")
+    assert images.pixels.shape == (s.stand_in.TEST, 1, 28, 28)
+    assert all(images.at(row.image)[1] == row.label for row in rows)
+
+
+def test_records_are_joined_with_their_properties(tmp_path):
+    s = suite()
+    row = read_table(s.stand_in.TABLE)[0]
+    name = s.export.file_name(row)
+    (tmp_path / s.export.TABLE).write_text(s.stand_in.TABLE.read_text())
+    entry = {**run("bounds=dual", f"some/where/{name}"), "schema": SCHEMA}
+    other = {**entry, "method": "another"}
+    out = tmp_path / "records.jsonl"
+    out.write_text(json.dumps(entry) + "\n" + json.dumps(other) + "\n")
+    (found,) = s._named(out, tmp_path, s.SOURCES["base"], {"BaBSR": "bounds=dual"})
+    assert (found["method"], found["title"], found["difficulty"]) == ("BaBSR", "Base", row.difficulty)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--count", "0"), "--count is 0"),
+        (("--timeout", "nan"), "--timeout is nan"),
+        (("--weights", "gnn"), "--weights takes KIND=FILE"),
+        (("--weights", "best=file"), "KIND is one of gnn, gnn-r, local, foreign"),
+    ],
+)
+def test_bad_options(tmp_path, monkeypatch, capsys, words, says):
+    monkeypatch.setattr(sys, "argv", ["10_table_1.py", "--out", str(tmp_path / "out"), *words])
+    assert suite().main(experiment(SCRIPTS[0])) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_folder_with_experiments_is_not_taken_unasked(tmp_path, monkeypatch, capsys):
+    (tmp_path / "tables").mkdir()
+    monkeypatch.setattr(sys, "argv", ["10_table_1.py", "--out", str(tmp_path)])
+    assert suite().main(experiment(SCRIPTS[0])) == 2
+    assert "go on by --resume" in capsys.readouterr().err
+
+
+def test_without_the_shared_data_only_smoke_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("BOUGH_DATA", raising=False)
+    monkeypatch.setattr(sys, "argv", ["10_table_1.py", "--out", str(tmp_path / "out"), "--scale", "small"])
+    assert suite().main(experiment(SCRIPTS[0])) == 2
+    assert (
+        "set BOUGH_DATA to the folder that has data/paper_results.csv, or use --scale smoke" in capsys.readouterr().err
+    )
+
+
+def test_properties_are_those_for_testing(tmp_path):
+    s = suite()
+    folder = s.problems("base", setting(scale="smoke", out=tmp_path))
+    rows = read_table(folder / s.export.TABLE)
+    assert [row.difficulty for row in rows] == ["easy", "medium", "hard"]
+    assert {row.use for row in rows} == {"test"}
+    assert s.problems("mnist_base", setting(scale="smoke", out=tmp_path)) == folder  # stand-ins are shared
+    assert s.problems("base", setting(scale="smoke", out=tmp_path, count=1)) != folder
+
+
+def test_the_papers_properties_are_all_for_testing(bough_data, tmp_path, monkeypatch):
+    if not (bough_data / "data" / "paper_results.csv").is_file():
+        pytest.skip("the shared data folder has no data/paper_results.csv")
+    s = suite()
+    monkeypatch.setenv("BOUGH_DATA", str(bough_data))
+    rows, _ = s._rows(s.SOURCES["base"], setting())
+    assert len(rows) == 1666
+
+
+def test_a_network_without_properties_is_left_out(tmp_path, monkeypatch):
+    s = suite()
+    monkeypatch.setattr(s, "read_table", lambda path: [])
+    with pytest.raises(s.Missing, match="of Base there is no property for testing"):
+        s.problems("base", setting(scale="smoke", out=tmp_path))
+
+
+@pytest.mark.slow
+def test_all_of_them_at_smoke_scale(tmp_path):
+    """Under four minutes on two cores, without the shared data."""
+    words = [sys.executable, str(FOLDER / "all.py"), "--scale", "smoke", "--out", str(tmp_path / "out")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    pages = sorted(path.name for path in (tmp_path / "out" / "tables").iterdir())
+    assert pages == [f"{Path(name).stem}.md" for name in SCRIPTS]
