@@ -9,7 +9,6 @@ been.
 import io
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +20,8 @@ from torch import Tensor
 
 from bough.branching.improvement import Measure
 from bough.budget import Deadline, OutOfTime
-from bough.errors import BadInput, OutputError
+from bough.errors import BadInput
+from bough.learning.dataset import write_whole
 from bough.learning.features import fit
 from bough.learning.lessons import Aim, Lessons, Loss, Tally, evaluate
 from bough.learning.model import AbstractModel
@@ -309,7 +309,7 @@ def finish(
         accuracy={name: {k: v for k, v in found.items() if k != "by_depth"} for name, found in figures.items()},
     )
     save(folder / WEIGHTS, model, card)
-    _write(folder / REPORT, (json.dumps(report, indent=1) + "\n").encode())
+    write_whole(folder / REPORT, (json.dumps(report, indent=1) + "\n").encode())
     draw(folder / CURVES, trained.history)
     return report
 
@@ -319,8 +319,8 @@ def _save(folder: Path, now: Progress, told: dict[str, Any]) -> None:
     state = {"format": FORMAT, "told": told, "least": now.least, "without": now.without, "history": now.history}
     state |= {"model": now.model.state_dict(), "best": now.best, "optimiser": now.optimiser.state_dict()}
     torch.save(state, buffer)
-    _write(folder / CHECKPOINT, buffer.getvalue())
-    _write(folder / EPOCHS, "".join(json.dumps(line) + "\n" for line in now.history).encode())
+    write_whole(folder / CHECKPOINT, buffer.getvalue())
+    write_whole(folder / EPOCHS, "".join(json.dumps(line) + "\n" for line in now.history).encode())
 
 
 def _read(path: Path, told: dict[str, Any]) -> dict[str, Any]:
@@ -346,14 +346,3 @@ def _copy(state: Any) -> Any:
     if isinstance(state, Mapping):
         return {key: _copy(value) for key, value in state.items()}
     return [_copy(value) for value in state] if isinstance(state, list) else state
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    part = path.with_name(f".{path.name}-{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
