@@ -22,6 +22,7 @@ from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
+from bough.bounds.witness import AbstractWitness
 from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
@@ -44,6 +45,7 @@ from bough.problem.problem import Evaluator, Problem
 from bough.problem.property import Property, image_property
 from bough.problem.runtime import Reference, compare
 from bough.problem.vnnlib import read_property
+from bough.search.certify import Certifier
 from bough.search.loop import Goal, Memory, Search, search
 from bough.search.observe import AbstractObserver
 from bough.solvers import marabou
@@ -89,6 +91,7 @@ class Options:
     solver: str = AUTO  # of a baseline that is a mixed-integer program
     weights: str | None = None  # of a learnt rule: a file, or the name of one that comes with bough
     preset: str | None = None  # of a learnt rule: the kind of model, where bough is to find the weights
+    certificate: str | Path | None = None  # a file for the proof, which `bough check` reads
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
@@ -110,6 +113,7 @@ class Options:
         _known("method", self.method, METHODS)
         _known("solver", self.solver, SOLVERS)
         self._check_method()
+        self._check_certificate()
         self._check_together()
 
     def _check_together(self) -> None:
@@ -127,6 +131,24 @@ class Options:
             raise BadInput(f"'{self.branching}' halves inputs, which needs --bounds {' or '.join(fitting)}, on the CPU")
         if self.bounds == "linear" and isinstance(self.branching, str) and not halving and self.branching != AUTO:
             raise BadInput(f"linear bounds need a rule that halves inputs: {', '.join(INPUT_RULES)}")
+
+    def _check_certificate(self) -> None:
+        """What cannot be written down is refused before anything is searched."""
+        if self.certificate is None:
+            return
+        if self.method != AUTO:
+            raise BadInput(f"method {self.method} gives no proof; leave out --certificate, or give no --method")
+        if self.gap is not None:
+            raise BadInput("a certificate proves a sign, not a minimum; leave out --minimise or --certificate")
+        if self.branching == "shadow" or (self.branching in INPUT_RULES and self.bounds == "lp"):
+            raise BadInput("LPs over halved inputs cannot be certified yet; use --bounds linear, or no --certificate")
+        if self.intermediate in ("tight", "paper") and self.bounds != "linear":
+            raise BadInput(
+                f"ReLU bounds that are renewed after splits ({self.intermediate}) cannot be certified yet; use "
+                "--intermediate fixed or optimised, or no --certificate"
+            )
+        if isinstance(self.intermediate, AbstractIntermediate) and self.intermediate.refreshes:
+            raise BadInput("ReLU bounds that are renewed after splits cannot be certified yet; give no certificate")
 
     def _check_method(self) -> None:
         """A baseline takes few options; one that it would not heed is refused, and so is a solver that is not there."""
@@ -173,9 +195,14 @@ class Options:
             bounds=bounds,
             device=device,
             branching=USUAL_RULE[bounds] if self.branching == AUTO else self.branching,
-            intermediate=USUAL_RELU_BOUNDS[bounds] if self.intermediate == AUTO else self.intermediate,
+            intermediate=self._intermediate(bounds) if self.intermediate == AUTO else self.intermediate,
             batch=self.batch or _batch(network, bounds, device),
         )
+
+    def _intermediate(self, bounds: str) -> str:
+        if self.certificate is not None and bounds == "lp":  # renewed bounds would need a proof in every leaf
+            return "fixed"
+        return USUAL_RELU_BOUNDS[bounds]
 
     def _bounds(self, network: Network) -> str:
         if self.bounds != AUTO:
@@ -257,7 +284,7 @@ class Options:
         }
         return rules[self.branching]
 
-    def bounder(self) -> AbstractBounder:
+    def bounder(self, witness: AbstractWitness | None = None) -> AbstractBounder:
         """The bounds."""
         chosen = self.intermediate
         if isinstance(chosen, str):
@@ -270,11 +297,13 @@ class Options:
             chosen = policies[chosen]
         if self.gap is not None and isinstance(chosen, OptimisedBounds):
             chosen = replace(chosen, unsafe_only=False)  # a minimum is about safe points, too
+        if isinstance(chosen, OptimisedBounds):
+            chosen = replace(chosen, witness=witness)
         if self.bounds == "linear":
             return LinearBounds()
         if self.bounds == "lp":
             return HalvedLP() if self.branching in INPUT_RULES else PlanetLP(chosen)
-        return DualAscent(intermediate=chosen, device=self.device)
+        return DualAscent(intermediate=chosen, device=self.device, witness=witness)
 
     def falsifier(self) -> AbstractFalsifier:
         """The attack that goes first."""
@@ -356,21 +385,29 @@ def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserv
                 observer.told(line, seconds)
 
         return chosen.baseline().solve(problem, deadline, say)
-    return search(
-        Search(
-            problem,
-            chosen.bounder(),
-            chosen.brancher(),
-            chosen.falsifier(),
-            deadline,
-            Goal(chosen.gap),
-            chosen.batch or 1,
-            LEVELS[chosen.device] if options.batch is None else 1,
-            chosen.budget(),
-            math.inf if chosen.most_bounds is None else chosen.most_bounds,
-            tuple(observers),
-        )
+    witness = None if chosen.certificate is None else Certifier(problem, Path(chosen.certificate))
+    run = Search(
+        problem,
+        chosen.bounder(witness),
+        chosen.brancher(),
+        chosen.falsifier(),
+        deadline,
+        Goal(chosen.gap),
+        chosen.batch or 1,
+        LEVELS[chosen.device] if options.batch is None else 1,
+        chosen.budget(),
+        math.inf if chosen.most_bounds is None else chosen.most_bounds,
+        tuple(observers),
+        witness,
     )
+    if witness is None:
+        return search(run)
+    try:
+        result = search(run)
+        witness.finish(result)
+        return replace(result, notes={**result.notes, **witness.notes()})
+    finally:
+        witness.close()
 
 
 def verify(

@@ -5,6 +5,7 @@
     │   ├── NetworkError          a network that cannot be read or trusted
     │   │   └── UnsupportedOperator
     │   ├── PropertyError         a property that cannot be read or does not fit the network
+    │   ├── CertificateError      a certificate that cannot be read
     │   └── OutputError           a result that cannot be written
     └── SolverFailure             a native solver gave no usable answer; the domain stays open
 
@@ -30,6 +31,10 @@ class UnsupportedOperator(NetworkError):
 
 class PropertyError(BadInput):
     """The property cannot be read, or does not fit the network."""
+
+
+class CertificateError(BadInput):
+    """A certificate is none, or is damaged."""
 
 
 class OutputError(BadInput):

@@ -44,6 +44,23 @@ class Bounded:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What proves the bounds of a batch of domains: weights of the rows, and numbers [domains, n] about `slots`.
+
+    Of a ReLU that is not split the number is the slope of its lower line, of one that is split the multiplier of its
+    sign; or, where they are `direct`, all are coefficients on the ReLUs' inputs, NaN where the bounds say enough.
+    """
+
+    slots: Tensor  # int64 [n], ascending
+    numbers: Tensor
+    weights: Tensor  # [domains, rows]
+    direct: bool = False
+
+    def __getitem__(self, rows: Tensor) -> "Evidence":
+        return Evidence(self.slots, self.numbers[rows], self.weights[rows], self.direct)
+
+
 class AbstractBounding(ABC):
     """A bounder at work on one problem. Results depend, up to rounding, on the domains handed in only."""
 
@@ -83,6 +100,21 @@ class AbstractBounding(ABC):
     def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed | None:
         """What the relaxation says of domains that this bounder has bounded; None where it keeps no such thing."""
         del domains, deadline
+        return None
+
+    def evidence(self, domains: DomainBatch) -> Evidence | None:
+        """What proves the bounds of domains that this bounder has bounded; None where it does not keep that."""
+        del domains
+        return None
+
+    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence | None:
+        """Other evidence of the same, dear to get; None where there is no more."""
+        del domains, deadline
+        return None
+
+    def boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        """Lower and upper sides of the domains' own boxes; None where nothing but ReLUs is split."""
+        del domains
         return None
 
     def notes(self) -> Mapping[str, float]:

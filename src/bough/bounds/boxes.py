@@ -157,6 +157,10 @@ class LinearBounding(AbstractBounding):
         open_still = open_still | (self._rows.shape[1] > 1) | balls[self._boxes[domains.clause]][:, None]
         return torch.cat([ambiguous, (middle > cut.lower) & (middle < cut.upper) & open_still], dim=1)
 
+    def boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
+        """As they are carried."""
+        return domains.start[0], domains.start[1]
+
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
         """Both halves of an input, or both signs of a ReLU."""
         neurons, chosen = self._network.neurons, choices.reshape(-1)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent, Climb, Climber, Duals, Question, evaluate, first_values, row_weights
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded, Evidence
 from bough.bounds.intermediate import AbstractIntermediate, Asked, TightBounds
 from bough.bounds.linear import Region, bound_rows
 from bough.bounds.lp import PlanetLP
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
+from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds, DomainBatch, Relaxed
 from bough.problem.problem import Problem
@@ -45,6 +46,7 @@ class DualAscent(AbstractBounder):
     intermediate: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
     device: str = "cpu"
     batch: int = 1 << 14  # most domains in one ascent
+    witness: AbstractWitness | None = field(default=None, compare=False)  # whose root bounds replace one's own
 
     def prepare(self, problem: Problem) -> "DualBounding":
         """Start on a problem."""
@@ -115,6 +117,8 @@ class DualBounding(AbstractBounding):
         for box in self._boxes.unique().tolist():
             asked = self._problem.property.boxes[box].on(self._device)
             root = self._config.intermediate.at_root(self._network, asked, deadline)
+            if self._config.witness is not None:
+                root = replace(root, bounds=self._config.witness.root(box).to(self._device))
             net = reduce(self._network, root, deadline).to(self._device, torch.float32)
             # Lines of every domain's own are an array of another size at every step: nothing to capture.
             self._places[box] = _Place(root, Climber(net, capture=not self._config.intermediate.refreshes))
@@ -166,6 +170,8 @@ class DualBounding(AbstractBounding):
             if len(mine):
                 asked = Asked(mine, self._rows[mine], self._offsets[mine], self._root_bounds[mine], deadline)
                 tight = policy.for_clauses(self._network, place.root, asked, memory[box])
+                if self._config.witness is not None:
+                    tight = self._config.witness.for_clauses(mine).to(self._device)
                 lower[mine], upper[mine] = tight.lower, tight.upper
         if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
             return bounded
@@ -317,13 +323,20 @@ class DualBounding(AbstractBounding):
         left = (~(domains.lower > cutoff) & ~domains.bounds.ambiguous().any(dim=1)).nonzero()[:, 0]
         if not len(left):
             return bounded
-        blank = replace(domains[left].to(torch.device("cpu")), start=(torch.zeros(len(left), dtype=torch.int64),))
         # Without a cutoff: a solve that stops early may have no ray to show that a domain is empty.
-        exact = self._exact.bound(blank, torch.inf, deadline)
+        exact = self._exact.bound(_blank(domains[left]), torch.inf, deadline)
         lower = domains.lower.clone()
         lower[left] = torch.fmax(lower[left], exact.domains.lower.to(self._device))
         points = torch.cat([bounded.points, exact.points.to(self._device)])
         return Bounded(replace(domains, lower=lower), points, torch.cat([bounded.owners(), left]))
+
+    def evidence(self, domains: DomainBatch) -> Evidence:
+        """The duals as they are stored."""
+        return Evidence(self._slots, domains.start[0], row_weights(domains.start[1]))
+
+    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence:
+        """The LP's multipliers."""
+        return self._exact.last_resort(_blank(domains), deadline)
 
     def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
         """Where each child's ascent would start; minus infinity where a ReLU is not ambiguous in its box."""
@@ -437,6 +450,11 @@ class DualBounding(AbstractBounding):
         lower[:, self._slots] = torch.where(few > 0, low.clamp(min=0), low)
         upper[:, self._slots] = torch.where(few < 0, high.clamp(max=0), high)
         return Bounds(lower, upper)
+
+
+def _blank(domains: DomainBatch) -> DomainBatch:
+    """The domains as the LP knows them: on the CPU, and without a basis to start from."""
+    return replace(domains.to(torch.device("cpu")), start=(torch.zeros(len(domains), dtype=torch.int64),))
 
 
 def _fresh(net: Reduced, domains: DomainBatch) -> Tensor:

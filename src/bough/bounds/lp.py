@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded, Evidence
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.linear import Proved, Region, bound_clause, by_multipliers, by_slopes, proved_rows
 from bough.budget import Deadline
@@ -256,6 +256,15 @@ class PlanetBounding(AbstractBounding):
         A Farkas ray is a proof that the functional 0 is positive, so where one is given the weights are 0 and a
         positive bound means that the domain is empty.
         """
+        weights, multipliers, empty = self._duals(clause, solutions)
+        rows, way = clause.coefficients.expand(len(solutions), -1, -1), by_multipliers(multipliers)
+        offsets = clause.offsets.expand(len(solutions), -1)
+        proved = proved_rows(self._network, where, rows, offsets, weights[:, None], way)
+        nothing = torch.where(proved.lower > 0, INFEASIBLE, -INFEASIBLE)
+        return weights, replace(proved, lower=torch.where(empty[:, None], nothing, proved.lower))
+
+    def _duals(self, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights of the rows, multipliers of the ReLUs' inputs (NaN where there is none), and which are rays."""
         layout = self._models[clause.box].layout
         # Any finite multiplier is valid, so what is not finite may become 0.
         duals = torch.from_numpy(np.stack([s.row_dual for s in solutions])).nan_to_num(0.0, 0.0, 0.0)
@@ -273,11 +282,23 @@ class PlanetBounding(AbstractBounding):
             multipliers.nan_to_num().abs().amax(dim=1, keepdim=True) if multipliers.shape[1] else torch.ones_like(total)
         )
         multipliers = torch.where(empty[:, None] & (size > 0), multipliers / size, multipliers)
-        rows, way = clause.coefficients.expand(len(solutions), -1, -1), by_multipliers(multipliers)
-        offsets = clause.offsets.expand(len(solutions), -1)
-        proved = proved_rows(self._network, where, rows, offsets, weights[:, None], way)
-        nothing = torch.where(proved.lower > 0, INFEASIBLE, -INFEASIBLE)
-        return weights, replace(proved, lower=torch.where(empty[:, None], nothing, proved.lower))
+        return weights, multipliers, empty
+
+    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence:
+        """Each LP once more, without a cutoff: a solve that stops early may have no ray to show."""
+        most = max(len(clause.offsets) for clause in self._problem.clauses)
+        numbers = torch.full((len(domains), self._network.neurons), torch.nan, dtype=torch.float64)
+        weights = torch.zeros(len(domains), most, dtype=torch.float64)
+        for d, c in enumerate(domains.clause.tolist()):
+            clause = self._problem.clauses[c]
+            try:
+                solution = self._solve(domains, d, clause, np.inf, deadline)
+            except SolverFailure as failure:
+                _log.info("a domain is left without multipliers: %s", failure)
+                continue
+            found, multipliers, _ = self._duals(clause, [solution])
+            weights[d, : len(clause.offsets)], numbers[d] = found[0], multipliers[0]
+        return Evidence(torch.arange(self._network.neurons), numbers, weights, direct=True)
 
     def _point(self, box: int, solution: Solution, centre: Tensor) -> Tensor:
         """The LP's input point, inside the box."""

@@ -18,6 +18,7 @@ from bough.bounds.linear import Region, bound_functionals, bound_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import AbstractSlopes, chord
+from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network.graph import Network
@@ -43,6 +44,7 @@ class OptimisedBounds(AbstractIntermediate):
         False  # the last layer's at unsafe points after every split, too: dear, but it propagates constraints
     )
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
+    witness: AbstractWitness | None = field(default=None, compare=False)  # told of the duals behind every bound
 
     @property
     def slopes(self) -> AbstractSlopes:
@@ -59,7 +61,7 @@ class OptimisedBounds(AbstractIntermediate):
         ascent = replace(self.ascent, steps=steps, deadline=deadline)
         for k, part in enumerate(net.layers):
             if k > 0 and part.stop > part.start:
-                where = replace(where, bounds=_tightened(network, where, net, k, ascent, deadline))
+                where = replace(where, bounds=_tightened(network, where, net, k, ascent, self.witness))
         return settled(network, where)
 
     @property
@@ -139,6 +141,8 @@ class OptimisedBounds(AbstractIntermediate):
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
             proved = bound_rows(network, where, asked.rows, asked.offsets, weights, rule, also)
+            if self.witness is not None:
+                self.witness.at_unsafe(asked.numbers, numbers, net.neurons, (p, weights), proved)
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
             upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
         return Bounds(lower, upper)
@@ -169,7 +173,9 @@ def _affordable(net: Reduced, steps: int, device: str) -> int:
     return min(steps, int(MOST_WORK[device] / max(step, 1)))
 
 
-def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: Ascent, deadline: Deadline) -> Bounds:
+def _tightened(
+    network: Network, where: Region, net: Reduced, k: int, ascent: Ascent, witness: AbstractWitness | None
+) -> Bounds:
     """The region's bounds with those of layer k ascended, standing on the bounds of the layers before."""
     start = net.layers[k].start
     low, high = where.bounds.lower[0, net.neurons], where.bounds.upper[0, net.neurons]
@@ -178,7 +184,7 @@ def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: As
     node, first = _home(network, net, net.layers[k])
     lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
     for elements in _chunks(net.layers[k], low, high):
-        deadline.check()
+        ascent.deadline.check()
         cut = _cut(net, k, elements, low, high).to(low.device, torch.float32)
         eye = torch.eye(len(elements), device=low.device)
         rows = torch.cat([eye, -eye])[:, None]
@@ -193,6 +199,8 @@ def _tightened(network: Network, where: Region, net: Reduced, k: int, ascent: As
         proved = bound_functionals(
             network, where, node, f[None], by_duals(cut, found.p[None].double(), signs[None])
         ).lower
+        if witness is not None:
+            witness.ascended(numbers, cut.neurons, found.p, proved[0])
         lower[0, numbers] = torch.fmax(lower[0, numbers], proved[0, : len(elements)])
         upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[0, len(elements) :])
     return Bounds(lower, upper)

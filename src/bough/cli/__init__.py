@@ -3,6 +3,7 @@
 The last line on standard output of `verify` and `robustness` is the verdict alone; all else goes to standard error.
 Exit status: 0 verified, 1 falsified, 2 bad input or usage, 3 timeout or unknown, 4 a defect in bough. `bench` ends with
 0 when every run ended, whatever its verdict, with 3 when some are left, and with 4 when a verdict is known to be wrong;
+`check` with 0 for a valid certificate, 1 for an invalid one and 3 for an incomplete one;
 `properties` and `label` with 0 when all that was asked for is there, and with 3 when some is missing.
 """
 
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from bough.cli import bench, learning, report, search, training, zoo
+from bough.cli import bench, check, learning, report, search, training, zoo
 from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, print_verdict, say
 from bough.errors import BadInput, BoughError
 
@@ -60,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.set_defaults(run=_no_command, answers=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for group in (search, bench, report, zoo, learning, training):
+    for group in (search, check, bench, report, zoo, learning, training):
         group.add(commands)
     demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
     demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")

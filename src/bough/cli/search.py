@@ -28,6 +28,9 @@ def add(commands: Commands) -> None:
     )
     verify.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
+    verify.add_argument(
+        "--certificate", metavar="FILE", type=Path, help="write the proof, which `bough check` reads; takes longer"
+    )
     verify.set_defaults(run=_verify, answers=True)
     robust = commands.add_parser(
         "robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False
@@ -53,7 +56,7 @@ def add(commands: Commands) -> None:
     )
     robust.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
     robust.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
-    robust.set_defaults(run=_robustness, answers=True)
+    robust.set_defaults(run=_robustness, answers=True, certificate=None)
     for command in (verify, robust):
         _add_search_options(command)
 
@@ -199,7 +202,7 @@ def _search_options(options: argparse.Namespace) -> "Options":
     from bough.api import Options
     from bough.report.record import check_writable
 
-    for path in (options.json, options.counterexample, options.vnncomp, options.trace):
+    for path in (options.json, options.counterexample, options.vnncomp, options.trace, options.certificate):
         if path is not None:
             check_writable(path)
     _check_trace(options)
@@ -226,6 +229,7 @@ def _search_options(options: argparse.Namespace) -> "Options":
         solver=options.solver,
         weights=options.weights,
         preset=options.preset,
+        certificate=options.certificate,
     )
 
 
@@ -257,6 +261,8 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
         say(_summary(result, minimised=chosen.gap is not None))
         for remark in result.remarks:
             say(f"note: {remark}")
+        if options.certificate is not None:
+            say(_certified(options.certificate, result))
     _write(options, problem, chosen, result)
     print_verdict(result.verdict.value)
     return result.verdict.exit_status
@@ -299,6 +305,14 @@ def _summary(result: "Result", *, minimised: bool) -> str:
         above = 0 < result.lower_bound < TINY  # bounds that only look at unsafe points say no more
         figures.insert(0, "margin above 0" if above else f"margin at least {result.lower_bound:.6g}")
     return f"{result.reason}; " + ", ".join(figures)
+
+
+def _certified(path: Path, result: "Result") -> str:
+    """What the certificate took."""
+    size, root, leaves = (int(result.notes[f"certificate_{name}"]) for name in ("bytes", "root_bytes", "leaves"))
+    each = f", {(size - root) / leaves:.0f} bytes a leaf after {root} for the root" if leaves else ""
+    spent = result.notes["certificate_seconds"]
+    return f"{path}: {leaves} leaves in {size} bytes{each}; {spent:.2f} s of {result.seconds:.2f} s went into it"
 
 
 def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", result: "Result") -> None:

@@ -35,6 +35,10 @@ class Bounds:
     def __getitem__(self, rows: Tensor | slice) -> "Bounds":
         return Bounds(self.lower[rows], self.upper[rows])
 
+    def to(self, device: torch.device) -> "Bounds":
+        """The same on a device."""
+        return Bounds(self.lower.to(device), self.upper.to(device))
+
 
 @dataclass(frozen=True, eq=False)
 class DomainBatch:

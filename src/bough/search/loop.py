@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.witness import AbstractWitness
 from bough.branching.base import AbstractBrancher
 from bough.budget import Deadline, OutOfMemory, OutOfTime
 from bough.domain.batch import DomainBatch
@@ -85,6 +86,7 @@ class Search:
     memory: Memory = field(default_factory=Memory)
     most_bounds: float = float("inf")  # no step begins after so many
     observers: tuple[AbstractObserver, ...] = ()
+    witness: AbstractWitness | None = None  # writes down why domains are closed, and has the last word on it
 
     @cached_property
     def boxes(self) -> Tensor:
@@ -216,6 +218,8 @@ def _absorb(
     cutoff = run.goal.cutoff(state.upper)
     # What is not a number proves nothing.
     lower = torch.where(domains.lower.isnan(), -torch.inf, domains.lower)
+    if run.witness is not None:
+        lower = run.witness.proved(bounding, replace(domains, lower=lower), cutoff, run.deadline)
     domains = replace(domains, lower=lower)
     closed = (lower > cutoff) | (lower == torch.inf)
     splittable = bounding.splittable(domains).any(dim=1)

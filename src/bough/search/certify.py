@@ -1,0 +1,242 @@
+"""The writer of certificates: a witness of the search that puts down every closed domain with what proves it.
+
+A leaf is stored as coarsely as its proof survives: with slopes that many leaves share and multipliers of 8 significant
+bits, then with slopes of its own, then finer, then with the multipliers of an LP. Each form is tried by the checker's
+own arithmetic (`verdict.check`), so what is written is what the checker will find; a domain for which none of them
+proves anything stays open, and the search goes on splitting it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bough.bounds.base import AbstractBounding
+from bough.bounds.witness import AbstractWitness
+from bough.budget import Deadline
+from bough.domain.batch import Bounds, DomainBatch
+from bough.errors import BadInput
+from bough.problem.problem import Problem
+from bough.search.leaves import Attempt, as_numpy, by_duals, by_multipliers, joined, lemma_of, take, unproved
+from bough.verdict.certificate import LOCAL, SLOPES, Leaves, Lemma, Point, Question, Writer
+from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
+from bough.verdict.check.proof import Passing
+from bough.verdict.result import Result
+from bough.verdict.shape import KINDS, Entries
+
+Array = NDArray[Any]
+LEAST_GAIN = 1e-3  # of a ReLU's width, for which its slopes are worth their bytes
+
+
+@final
+class Certifier(AbstractWitness):
+    """Writes the certificate of one search to a file."""
+
+    def __init__(self, problem: Problem, path: Path) -> None:
+        if any(box.ball is not None for box in problem.property.boxes):
+            raise BadInput("certificates are about boxes; a ball cannot be certified yet, leave out --certificate")
+        self._problem, self._claims = problem, Claims(problem.network, problem.property, writing=True)
+        self._writer = Writer(path, Question.of(problem.network, problem.property))
+        self._pending: list[tuple[Array, ...]] = []
+        self._seconds, self._reopened, self._relu_bytes = 0.0, 0, self._writer.bytes
+        self._forms: dict[str, int] = {}
+
+    # Bounds of ReLUs
+
+    def ascended(self, neurons: Tensor, slots: Tensor, slopes: Tensor, proved: Tensor) -> None:
+        """Keep it until the box is known."""
+        self._pending.append(tuple(as_numpy(t) for t in (neurons, slots, slopes, proved)))
+
+    @np.errstate(all="ignore")  # what is no number proves nothing
+    def root(self, box: int) -> Bounds:
+        """Write what was told, and derive it."""
+        clock = Deadline.never()
+        for neurons, slots, slopes, proved in self._pending:
+            self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
+        self._pending.clear()
+        where = self._claims.root(box)
+        self._seconds += clock.elapsed()
+        return Bounds(torch.from_numpy(where.lower), torch.from_numpy(where.upper))
+
+    @np.errstate(all="ignore")  # what is no number proves nothing
+    def at_unsafe(
+        self, clauses: Tensor, neurons: Tensor, slots: Tensor, duals: tuple[Tensor, Tensor], proved: Tensor
+    ) -> None:
+        """Write what helps, clause by clause: each stands on what was written before."""
+        clock = Deadline.never()
+        slopes, weights, values = (as_numpy(t) for t in (*duals, proved))
+        for k, clause in enumerate(as_numpy(clauses).tolist()):
+            head = (self._claims.clauses[clause].box, clause + 1)
+            self._learn(lemma_of(head, as_numpy(neurons), as_numpy(slots), slopes[k], weights[k]), values[k])
+        self._seconds += clock.elapsed()
+
+    def for_clauses(self, clauses: Tensor) -> Bounds:
+        """What is known of them by now."""
+        known = [self._claims.of_clause(clause) for clause in as_numpy(clauses).tolist()]
+        lower, upper = (np.concatenate([getattr(where, side) for where in known]) for side in ("lower", "upper"))
+        return Bounds(torch.from_numpy(lower), torch.from_numpy(upper))
+
+    def _learn(self, lemma: Lemma, proved: Array) -> None:
+        """Write a lemma about one layer, as far as it is about ReLUs that gain by it; `proved` is what to expect."""
+        box, clause = int(lemma.head[0]), int(lemma.head[1]) - 1
+        before = self._claims.root(box) if clause < 0 else self._claims.of_clause(clause)
+        low, minus_high = np.split(proved, 2)
+        kept = _gaining(before.lower[0, lemma.neurons], before.upper[0, lemma.neurons], low, -minus_high)
+        if not len(kept):
+            return
+        lemma = _about(lemma, kept)
+        after, at = self._claims.tried(lemma), lemma.neurons
+        sides = [side[0, at] for side in (before.lower, before.upper, after.lower, after.upper)]
+        kept = _gaining(*sides)
+        if not len(kept):
+            return
+        lower, upper = before.lower.copy(), before.upper.copy()
+        lower[0, at[kept]], upper[0, at[kept]] = sides[2][kept], sides[3][kept]
+        lemma = _about(lemma, kept)
+        self._claims.believe(lemma, before.with_bounds(lower, upper))
+        self._writer.write(lemma)
+        self._relu_bytes = self._writer.bytes
+
+    # Leaves
+
+    @np.errstate(all="ignore")  # what is no number proves nothing
+    def proved(self, bounding: AbstractBounding, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Tensor:
+        """Write the domains above the cutoff as leaves; those without a proof come back at the cutoff."""
+        closed = (domains.lower > cutoff).nonzero()[:, 0]
+        if not len(closed):
+            return domains.lower
+        clock = Deadline.never()
+        mine = domains[closed]
+        leaves = unproved(self._claims, bounding, mine)
+        left = np.ones(len(leaves), dtype=bool)
+        for name, chunk in self._forms_of(bounding, mine, leaves, left, deadline):
+            if not len(chunk):
+                continue
+            self._writer.write(chunk)
+            self._forms[name] = self._forms.get(name, 0) + len(chunk)
+        self._seconds += clock.elapsed()
+        if not left.any():
+            return domains.lower
+        self._reopened += int(left.sum())
+        return domains.lower.index_fill(0, closed[torch.from_numpy(left).to(closed.device)], cutoff)
+
+    def _forms_of(
+        self, bounding: AbstractBounding, domains: DomainBatch, leaves: Leaves, left: Array, deadline: Deadline
+    ) -> Iterator[tuple[str, Leaves]]:
+        """Chunks of leaves that are proved, by one form after the other; `left` says which are not, yet."""
+        empty = as_numpy(domains.lower) == np.inf
+        yield "empty", self._first_of(leaves, left, [partial(take, leaves)], empty)
+        if bounding.boxes(domains) is not None:
+            yield from self._in_place(leaves, left, deadline)
+            return
+        evidence = bounding.evidence(domains)
+        tries = self._plain(leaves) if evidence is None else by_duals(leaves, evidence)
+        yield "linear" if evidence is None else "duals", self._first_of(leaves, left, tries)
+        rows = np.flatnonzero(left)
+        if len(rows):
+            direct = bounding.last_resort(domains[torch.from_numpy(rows).to(domains.lower.device)], deadline)
+            if direct is not None:
+                yield "multipliers", self._first_of(leaves, left, by_multipliers(leaves, direct, rows))
+
+    def _first_of(self, leaves: Leaves, left: Array, tries: Iterable[Attempt], among: Array | None = None) -> Leaves:
+        """The leaves that some attempt proves, each by the first that does."""
+        parts = []
+        for make in tries:
+            rows = np.flatnonzero(left if among is None else left & among)
+            if not len(rows):
+                break
+            tried = make(rows)
+            good = np.flatnonzero(self._claims.bounds(tried) > 0)
+            left[rows[good]] = False
+            parts.append(take(tried, good))
+        return joined(parts or [take(leaves, np.zeros(0, np.int64))])
+
+    def _plain(self, leaves: Leaves) -> Iterator[Attempt]:
+        """Each row of the clause by itself, with the slopes that follow from the bounds."""
+        for k in range(self._claims.shape.rows):
+
+            def made(rows: Array, k: int = k) -> Leaves:
+                weights = np.zeros((len(rows), self._claims.shape.rows))
+                weights[:, k] = 1.0
+                return replace(take(leaves, rows), kind=np.full(len(rows), SLOPES), weights=weights)
+
+            yield made
+
+    def _in_place(self, leaves: Leaves, left: Array, deadline: Deadline) -> Iterator[tuple[str, Leaves]]:
+        """Bounds of all ReLUs derived again in every leaf, with more effort where less does not do."""
+        for effort in (ONCE, TWICE, STEP_BY_STEP):
+            rows = np.flatnonzero(left)
+            if len(rows):
+                deadline.check()
+                tried, good = self._derived(take(leaves, rows), effort)
+                left[rows[good]] = False
+                yield f"local_{effort}", take(tried, good)
+
+    def _derived(self, leaves: Leaves, effort: int) -> tuple[Leaves, Array]:
+        """The leaves with the best kind of slopes and weights over bounds derived again; and which that proves.
+
+        What is computed here is what `Claims.bounds` computes for the leaves returned.
+        """
+        prover, entries = self._claims.prover, Entries.of(leaves)
+        vector, weights = np.zeros(len(leaves), dtype=np.int64), leaves.weights.copy()
+        best = np.full(len(leaves), -np.inf)
+        for number in np.unique(leaves.clause).tolist():
+            clause = self._claims.clauses[number]
+            count = len(clause.offsets)
+            choices = np.concatenate([np.eye(count), np.full((1, count), 1 / count)])[: count + (count > 1)]
+            for piece in self._claims.pieces(np.flatnonzero(leaves.clause == number), local=True):
+                where = self._claims.inside(self._claims.part(leaves, entries, piece)[0], number, effort)
+                best[piece[where.empty]] = np.inf
+                each = np.broadcast_to(choices, (len(piece), *choices.shape))
+                for kind in range(KINDS):
+                    found = prover.least_of_rows(where, clause, each, Passing(prover.slopes(where, kind)))
+                    row = found.argmax(axis=1)
+                    value = found[np.arange(len(piece)), row]
+                    better = value > best[piece]
+                    best[piece[better]] = value[better]
+                    vector[piece[better]], weights[piece[better], :count] = kind, choices[row[better]]
+        made = replace(leaves, kind=np.full(len(leaves), LOCAL), vector=vector + KINDS * effort, weights=weights)
+        return made, np.flatnonzero(best > 0)
+
+    # The end
+
+    def finish(self, result: Result) -> None:
+        """Write the verdict."""
+        if result.counterexample is not None:
+            box = self._problem.clauses[result.counterexample.clause].box
+            self._writer.write(Point(result.counterexample.x, np.array([box])))
+        self._writer.end(result.verdict.value, result.seconds)
+
+    def close(self) -> None:
+        """Leave the certificate incomplete."""
+        self._writer.close()
+
+    def notes(self) -> Mapping[str, float]:
+        """Figures for the record."""
+        forms = {f"certificate_by_{name}": float(count) for name, count in self._forms.items()}
+        return {
+            "certificate_bytes": float(self._writer.bytes),
+            "certificate_root_bytes": float(self._relu_bytes),
+            "certificate_leaves": float(self._writer.leaves),
+            "certificate_seconds": self._seconds,
+            "certificate_reopened": float(self._reopened),
+            **forms,
+        }
+
+
+def _gaining(lower: Array, upper: Array, new_lower: Array, new_upper: Array) -> Array:
+    """Which ReLUs have bounds that are better by a share of their width."""
+    gain = np.maximum(new_lower - lower, 0) + np.maximum(upper - new_upper, 0)
+    return np.flatnonzero(gain > LEAST_GAIN * np.maximum(upper - lower, 1e-300))
+
+
+def _about(lemma: Lemma, kept: Array) -> Lemma:
+    """The part of a lemma that is about some of its ReLUs."""
+    both = np.concatenate([kept, len(lemma.neurons) + kept])
+    return replace(lemma, neurons=lemma.neurons[kept], slopes=lemma.slopes[both], weights=lemma.weights[both])

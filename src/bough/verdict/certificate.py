@@ -1,0 +1,316 @@
+"""Certificates on disk: the proof of a verdict as a stream of chunks, each with its own checksum; no pickle, no code.
+
+    8 bytes of magic, then chunks: tag (4 bytes), number, compressed length, length, CRC-32 (4 bytes each), zlib data
+
+A chunk holds a few arrays whose order and meaning its tag fixes (the dataclasses below); bytes of equal weight lie
+together, since that compresses. The first chunk names the question, the last one (`END `) the verdict, with the SHA-256
+of all before it. Chunks are handed to the system whole as soon as they are full, so a process that dies leaves all that
+it had finished; a file without a last chunk, or with a torn one, is incomplete, and never a proof.
+"""
+
+import fcntl
+import hashlib
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bough.errors import CertificateError, OutputError
+from bough.network.graph import Network
+from bough.problem.property import Property
+
+Array = NDArray[Any]
+MAGIC = b"BOUGHCT1"
+FRAME = struct.Struct(">4sIIII")
+MOST_BYTES = 1 << 28  # of one chunk, decompressed
+DTYPES = ("u1", "u2", "u4", "u8", "f8")
+VERDICTS = ("verified", "falsified", "timeout", "unknown")
+EMPTY, SLOPES, FINE, DIRECT, LOCAL = range(5)  # how a leaf is proved: `Leaves.kind`
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """`ASK `: what the certificate is about, as SHA-256 of network and property as they were read."""
+
+    network: Array  # u1 [32]
+    property: Array
+
+    @staticmethod
+    def of(network: Network, asked: Property) -> "Question":
+        """About these."""
+        return Question(_network_hash(network), _property_hash(asked))
+
+
+@dataclass(frozen=True, eq=False)
+class Lemma:
+    """`RELU`: bounds of ReLU inputs over a whole box; or, for one clause, where all of its rows hold.
+
+    A ReLU z of `neurons` is bounded by the functionals z and -z, which pass earlier ReLUs with the lower slopes given
+    (in 255ths), plus `weights` times the clause's rows.
+    """
+
+    head: Array  # u4 [2]: box, clause + 1 (0: all points of the box)
+    neurons: Array  # u4 [m], ascending
+    slots: Array  # u4 [n]: the ReLUs that slopes are about
+    slopes: Array  # u1 [2 m, n]
+    weights: Array  # f8 [2 m, rows], or [2 m, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """`LEAF`: closed parts of the tree.
+
+    A leaf has a clause, splits of ReLUs (twice the ReLU's number, plus one where it passes) with the multiplier of each
+    sign, and halvings of inputs (the input, how often, and which halves: the first decides the highest bit used). It is
+    proved by weights of the clause's rows, and by its kind:
+
+    EMPTY: the splits contradict the bounds. SLOPES: lower slopes in 255ths, row `vector - 1` of `coarse`; 0: those that
+    follow from the bounds. FINE: the same by row `vector` of `fine`. DIRECT: multipliers of ReLU inputs, that row.
+    LOCAL: the bounds of all ReLUs are derived again in the leaf; `vector` is a kind of slopes, plus 4 times the effort.
+    """
+
+    clause: Array  # u4 [leaves]
+    kind: Array  # u1 [leaves]
+    vector: Array  # u4 [leaves]
+    splits: Array  # u4 [leaves]: how many
+    literals: Array  # u4 [splits of all]
+    signs: Array  # f8 [splits of all]
+    halvings: Array  # u4 [leaves]: how many inputs
+    inputs: Array  # u4 [halvings of all]
+    times: Array  # u1 [halvings of all]
+    halves: Array  # u8 [halvings of all]
+    weights: Array  # f8 [leaves, rows]
+    slots: Array  # u4 [n]
+    coarse: Array  # u1 [vectors, n]
+    fine: Array  # f8 [vectors, n]
+
+    def __len__(self) -> int:
+        return len(self.clause)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """`CEX `: a counterexample."""
+
+    x: Array  # f8 [inputs]
+    box: Array  # u4 [1]
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """`END `: the verdict, how many leaves there are, the search's seconds, and the hash of all that came before."""
+
+    verdict: Array  # u1 [1]: its place in VERDICTS
+    leaves: Array  # u8 [1]
+    seconds: Array  # f8 [1]
+    digest: Array  # u1 [32]
+
+
+Chunk = Question | Lemma | Leaves | Point | End
+KINDS: dict[bytes, type[Any]] = {b"ASK ": Question, b"RELU": Lemma, b"LEAF": Leaves, b"CEX ": Point, b"END ": End}
+TAGS = {kind: tag for tag, kind in KINDS.items()}
+# The types that each array may have: whole numbers are stored as narrow as they fit.
+WHOLE = {"u1": ("u1",), "u2": ("u1", "u2"), "u4": ("u1", "u2", "u4"), "u8": ("u1", "u2", "u4", "u8")}
+LAYOUT: dict[type[Any], Sequence[tuple[str, int]]] = {
+    Question: (("u1", 1),) * 2,
+    Lemma: (("u4", 1), ("u4", 1), ("u4", 1), ("u1", 2), ("f8", 2)),
+    Leaves: (
+        *(("u4", 1), ("u1", 1), ("u4", 1), ("u4", 1), ("u4", 1), ("f8", 1)),
+        *(("u4", 1), ("u4", 1), ("u1", 1), ("u8", 1), ("f8", 2)),
+        *(("u4", 1), ("u1", 2), ("f8", 2)),
+    ),
+    Point: (("f8", 1), ("u4", 1)),
+    End: (("u1", 1), ("u8", 1), ("f8", 1), ("u1", 1)),
+}
+
+
+def _network_hash(network: Network) -> Array:
+    """SHA-256 of everything that a network is, as bough read it, but for names."""
+    found = hashlib.sha256()
+    for node in network.nodes:
+        told: list[object] = [type(node.op).__name__, node.inputs, node.shape]
+        for field in fields(node.op):
+            value = getattr(node.op, field.name)
+            plain = not hasattr(value, "numpy")
+            told += [field.name, value if plain else (tuple(value.shape), str(value.dtype))]
+            if not plain:
+                found.update(np.ascontiguousarray(value.cpu().numpy()).tobytes())
+        found.update(repr(told).encode())
+    return np.frombuffer(found.digest(), dtype=np.uint8)
+
+
+def _property_hash(asked: Property) -> Array:
+    """SHA-256 of everything that a property is."""
+    found = hashlib.sha256()
+    for box in asked.boxes:
+        found.update(b"box" + box.lower.numpy().tobytes() + box.upper.numpy().tobytes())
+    for clause in asked.clauses:
+        found.update(repr((clause.box, tuple(clause.coefficients.shape), clause.strict)).encode())
+        found.update(clause.coefficients.contiguous().numpy().tobytes() + clause.offsets.numpy().tobytes())
+    return np.frombuffer(found.digest(), dtype=np.uint8)
+
+
+def pack(chunk: Chunk) -> bytes:
+    """A chunk's arrays as bytes: types and shapes, then the data, bytes of equal weight together."""
+    head, data = [], []
+    for array, (most, axes) in zip(_arrays(chunk), LAYOUT[type(chunk)], strict=True):
+        given = np.asarray(array)
+        kind = next(k for k in WHOLE[most] if given.max(initial=0) <= np.iinfo(k).max) if most in WHOLE else most
+        stored = np.ascontiguousarray(given, dtype=np.dtype(kind).newbyteorder("<"))
+        head.append(struct.pack(f">B{axes}I", DTYPES.index(kind), *stored.shape))
+        data.append(stored.reshape(-1, 1).view(np.uint8).T.tobytes())
+    return b"".join(head + data)
+
+
+def _arrays(chunk: Chunk) -> tuple[Array, ...]:
+    """The arrays of a chunk, in order."""
+    return tuple(getattr(chunk, field.name) for field in fields(chunk))
+
+
+def unpack(kind: type[Any], data: bytes) -> Any:
+    """The chunk again; raises `CertificateError` unless the bytes are exactly one."""
+    at = 0
+    shapes: list[tuple[str, str, tuple[int, ...]]] = []
+    for expected, axes in LAYOUT[kind]:
+        head = struct.Struct(f">B{axes}I")
+        if len(data) < at + head.size:
+            raise CertificateError("a chunk ends before its arrays begin")
+        code, *sides = head.unpack_from(data, at)
+        at += head.size
+        if code >= len(DTYPES) or DTYPES[code] not in WHOLE.get(expected, (expected,)):
+            raise CertificateError(f"a chunk has numbers of another type than {expected} in an array")
+        shapes.append((expected, DTYPES[code], tuple(sides)))
+    arrays = []
+    for expected, stored, shape in shapes:
+        size, width = 1, np.dtype(stored).itemsize
+        for n in shape:
+            size *= n
+        if at + size * width > len(data):
+            raise CertificateError("a chunk is shorter than its arrays")
+        planes = np.frombuffer(data, dtype=np.uint8, count=size * width, offset=at).reshape(width, size)
+        values = np.ascontiguousarray(planes.T).reshape(-1).view(np.dtype(stored).newbyteorder("<"))
+        arrays.append(values.astype(expected).reshape(shape))
+        at += size * width
+    if at != len(data):
+        raise CertificateError("a chunk is longer than its arrays")
+    return kind(*arrays)
+
+
+class Writer:
+    """Appends chunks to a file, each of them whole."""
+
+    def __init__(self, path: Path, question: Question) -> None:
+        self.path, self._hash, self._chunks, self.leaves, self.bytes = path, hashlib.sha256(), 0, 0, 0
+        try:
+            self._file: BinaryIO = path.open("ab", buffering=0)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before what is there is dropped
+            if path.is_file():
+                self._file.truncate(0)
+        except BlockingIOError as error:
+            self._file.close()
+            raise OutputError(f"cannot write {path}: another run writes its certificate there") from error
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        self._put(MAGIC)
+        self.write(question)
+
+    def _put(self, data: bytes) -> None:
+        try:
+            left = memoryview(data)
+            while len(left) > 0:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise OutputError(f"cannot write the certificate {self.path}: {error.strerror or error}") from error
+        self._hash.update(data)
+        self.bytes += len(data)
+
+    def write(self, chunk: Chunk) -> None:
+        """Append a chunk; the system has all of it when this returns."""
+        self._put(framed(self._chunks, chunk))
+        self._chunks += 1
+        if isinstance(chunk, Leaves):
+            self.leaves += len(chunk)
+
+    def end(self, verdict: str, seconds: float) -> None:
+        """Append the verdict, and close."""
+        digest = np.frombuffer(self._hash.digest(), dtype=np.uint8)
+        numbers = np.array([VERDICTS.index(verdict)]), np.array([self.leaves]), np.array([seconds])
+        self.write(End(*numbers, digest))
+        self.close()
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        self._file.close()
+
+
+def framed(number: int, chunk: Chunk) -> bytes:
+    """A chunk as it lies in the file."""
+    raw = pack(chunk)
+    data = zlib.compress(raw, 9)
+    head = (TAGS[type(chunk)], number, len(data), len(raw))
+    return FRAME.pack(*head, _checksum(head, data)) + data
+
+
+def _checksum(head: tuple[bytes, int, int, int], data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(struct.pack(">4sIII", *head)))
+
+
+class Torn(Exception):
+    """The file ends without its last chunk."""
+
+
+def read(file: BinaryIO) -> Iterator[Chunk]:
+    """All chunks in order, the last one an `End`; raises `Torn` where that is missing, and `CertificateError`."""
+    seen = hashlib.sha256()
+    magic = file.read(len(MAGIC))
+    if magic != MAGIC[: len(magic)] or not magic:
+        raise CertificateError("this is no certificate of bough")
+    seen.update(magic)
+    for number in itertools.count():
+        head, data, chunk = _next(file, number)
+        if (number == 0) != isinstance(chunk, Question):
+            raise CertificateError("a certificate begins with its question, and has one only")
+        if isinstance(chunk, End):
+            if len(chunk.digest) != 32 or chunk.digest.tobytes() != seen.digest():
+                raise CertificateError("the hash at the end is not that of the certificate")
+            if file.read(1):
+                raise CertificateError("there is more after the end of the certificate")
+            yield chunk
+            return
+        seen.update(head)
+        seen.update(data)
+        yield chunk
+
+
+def _next(file: BinaryIO, number: int) -> tuple[bytes, bytes, Chunk]:
+    """Head, data and contents of the chunk that follows in the file."""
+    head = file.read(FRAME.size)
+    if len(head) < FRAME.size:
+        raise Torn
+    tag, given, length, raw, crc = FRAME.unpack(head)
+    kind = KINDS.get(tag)
+    if kind is None or given != number or length > MOST_BYTES or raw > MOST_BYTES:
+        raise CertificateError(f"chunk {number} has no sound head")
+    data = file.read(length)
+    if len(data) < length:
+        raise Torn
+    if _checksum((tag, given, length, raw), data) != crc:
+        raise CertificateError(f"chunk {number} does not fit its checksum")
+    return head, data, unpack(kind, _inflated(data, raw, number))
+
+
+def _inflated(data: bytes, raw: int, number: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        made = stream.decompress(data, raw + 1)
+    except zlib.error as error:
+        raise CertificateError(f"chunk {number} cannot be decompressed") from error
+    if len(made) != raw or not stream.eof or stream.unused_data:
+        raise CertificateError(f"chunk {number} decompresses to another length than it says")
+    return made

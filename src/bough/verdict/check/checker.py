@@ -1,0 +1,217 @@
+"""`check`: a certificate and the problem it is about enter, `valid`, `invalid` or `incomplete` leaves, with the reason.
+
+Everything is derived from the network and the property as they are read here; of the certificate only splits, slopes,
+multipliers and weights are used, and these cannot make a bound wrong. The hashes inside only give a better sentence.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from bough.budget import Deadline
+from bough.errors import CertificateError
+from bough.problem.problem import Problem
+from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, Question, Torn, read
+from bough.verdict.check.claims import Claims
+from bough.verdict.check.layers import Array
+from bough.verdict.check.tree import Gap, Paths, find_gap
+from bough.verdict.counterexample import replay, representable
+
+MOST_EXACT = 2000  # ReLUs, inputs and outputs of a network that is checked in rationals
+
+
+class Outcome(Enum):
+    """What a check ends with."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    INCOMPLETE = "incomplete"
+
+    @property
+    def exit_status(self) -> int:
+        """The process's exit status."""
+        return {"valid": 0, "invalid": 1}.get(self.value, 3)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome, why, and figures: leaves proved, and what the search and this check took."""
+
+    outcome: Outcome
+    reason: str
+    verdict: str | None = None  # what the certificate claims
+    leaves: int = 0
+    seconds: float = 0.0
+    search_seconds: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.outcome.value}: {self.reason}"
+
+
+@dataclass
+class _Seen:
+    """What was read so far; of the leaves, their splits."""
+
+    leaves: int = 0
+    parts: list[tuple[int, Leaves]] = field(default_factory=list)
+    point: Point | None = None
+    verdict: str | None = None
+    search_seconds: float | None = None
+    clock: Deadline = field(default_factory=Deadline.never)
+
+
+def check(problem: Problem, path: Path, *, exact: bool = False) -> Report:
+    """Check a certificate; with `exact` in rational arithmetic, for small networks."""
+    size = problem.network.neurons + problem.network.inputs + problem.network.outputs
+    if exact and size > MOST_EXACT:
+        raise CertificateError(f"--exact takes too long for {size} numbers; up to {MOST_EXACT} are checked exactly")
+    try:
+        with path.open("rb") as file, np.errstate(all="ignore"):  # what is no number proves nothing
+            return _check(problem, file, exact=exact)
+    except OSError as error:
+        raise CertificateError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+
+
+def _check(problem: Problem, file: BinaryIO, *, exact: bool) -> Report:
+    seen = _Seen()
+    try:
+        outcome, reason = _judged(problem, file, seen, exact=exact)
+    except Torn:
+        outcome, reason = Outcome.INCOMPLETE, f"the file ends before its last chunk; {seen.leaves} leaves are proved"
+    except CertificateError as wrong:
+        outcome, reason = Outcome.INVALID, str(wrong)
+    return Report(outcome, reason, seen.verdict, seen.leaves, seen.clock.elapsed(), seen.search_seconds)
+
+
+def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tuple[Outcome, str]:
+    claims = Claims(problem.network, problem.property, exact=exact)
+    for chunk in read(file):
+        match chunk:
+            case Question():
+                _same(problem, chunk)
+            case Lemma():
+                claims.learn(chunk)
+            case Leaves():
+                _prove(claims, chunk, seen)
+            case Point():
+                seen.point = chunk
+            case End():
+                _ended(chunk, seen)
+    if seen.verdict == "falsified":
+        return Outcome.VALID, _replayed(problem, seen.point)
+    if seen.verdict != "verified":
+        return Outcome.INCOMPLETE, f"the search ended with {seen.verdict}; {seen.leaves} leaves are proved"
+    _covered(claims, seen)
+    how = "rational arithmetic" if exact else "float64, rounded outward"
+    return Outcome.VALID, f"verified: {seen.leaves} leaves cover every clause, each proved in {how}"
+
+
+def _same(problem: Problem, asked: Question) -> None:
+    expected = Question.of(problem.network, problem.property)
+    if not np.array_equal(asked.network, expected.network):
+        raise CertificateError("it was written for another network")
+    if not np.array_equal(asked.property, expected.property):
+        raise CertificateError("it was written for another property")
+    if any(box.ball is not None for box in problem.property.boxes):
+        raise CertificateError("certificates are about boxes, and the property has a ball")
+
+
+def _ended(end: End, seen: _Seen) -> None:
+    if len(end.verdict) != 1 or len(end.leaves) != 1 or len(end.seconds) != 1 or end.verdict[0] >= len(VERDICTS):
+        raise CertificateError("its last chunk names no verdict")
+    if int(end.leaves[0]) != seen.leaves:
+        raise CertificateError(f"it has {seen.leaves} leaves and says that it has {int(end.leaves[0])}")
+    seen.verdict, seen.search_seconds = VERDICTS[int(end.verdict[0])], float(end.seconds[0])
+
+
+def _prove(claims: Claims, leaves: Leaves, seen: _Seen) -> None:
+    """Derive the bound of every leaf, and keep the splits for the end."""
+    found = claims.bounds(leaves)
+    bad = np.flatnonzero(~np.asarray(found > 0, dtype=bool))
+    if len(bad):
+        k = int(bad[0])
+        value = float(found[k])
+        told = f"its bound is {value:.6g}, which is not above 0" if np.isfinite(value) else "nothing bounds it"
+        raise CertificateError(
+            f"leaf {seen.leaves + k} (clause {int(leaves.clause[k])}, {int(leaves.splits[k])} splits): {told}"
+        )
+    none = np.zeros((0, 0))
+    seen.parts.append((seen.leaves, replace(leaves, signs=none, weights=none, coarse=none, fine=none)))
+    seen.leaves += len(leaves)
+
+
+def _covered(claims: Claims, seen: _Seen) -> None:
+    """Raise unless the leaves of every clause cover its whole box."""
+    neurons = claims.network.neurons
+    for clause in range(len(claims.clauses)):
+        columns: list[list[Array]] = [[np.zeros(0, np.int32)] for _ in range(4)]
+        numbers, count, entries = [np.zeros(0, np.int64)], 0, 0
+        for first, leaves in seen.parts:
+            paths, mine = _paths(leaves, clause, neurons, (count, entries))
+            for column, more in zip(columns, paths, strict=True):
+                column.append(more.astype(np.int32))  # a million leaves have tens of millions of splits
+            numbers.append(first + mine)
+            count, entries = count + len(mine), entries + len(paths[0])
+        gap = find_gap(Paths(count, *(np.concatenate(column) for column in columns)), neurons + claims.network.inputs)
+        if gap is not None:
+            beside = np.concatenate(numbers)[gap.leaf] if gap.leaf >= 0 else None
+            raise CertificateError(_told(gap, clause, neurons, beside))
+
+
+def _paths(leaves: Leaves, clause: int, neurons: int, before: tuple[int, int]) -> tuple[tuple[Array, ...], Array]:
+    """The splits of a chunk's leaves of one clause, as (leaf, variable, side, after), and the numbers of these leaves.
+
+    An input halved t times is t entries. `before` counts leaves and entries that went before.
+    """
+    mine = np.flatnonzero(leaves.clause == clause)
+    place = np.full(len(leaves), -1)
+    place[mine] = before[0] + np.arange(len(mine))
+    of_split = place[np.repeat(np.arange(len(leaves)), leaves.splits)]
+    e = np.flatnonzero(of_split >= 0)
+    of_halving = place[np.repeat(np.arange(len(leaves)), leaves.halvings)]
+    h = np.flatnonzero(of_halving >= 0)
+    times = leaves.times[h].astype(np.int64)
+    each, total = np.repeat(np.arange(len(h)), times), int(times.sum())
+    level = np.arange(total) - np.repeat(np.cumsum(times) - times, times)
+    shift = (times[each] - 1 - level).astype(np.uint64)
+    bit = ((leaves.halves[h][each] >> shift) & np.uint64(1)).astype(np.int64)
+    literals = leaves.literals[e].astype(np.int64)
+    after = np.where(level > 0, before[1] + len(e) + np.arange(total) - 1, -1)
+    return (
+        np.concatenate([of_split[e], of_halving[h][each]]),
+        np.concatenate([literals >> 1, neurons + leaves.inputs[h].astype(np.int64)[each]]),
+        np.concatenate([literals & 1, bit]),
+        np.concatenate([np.full(len(e), -1), after]),
+    ), mine
+
+
+def _told(gap: Gap, clause: int, neurons: int, beside: int | None) -> str:
+    if beside is None:
+        return f"clause {clause} has no leaf at all"
+    words = [
+        f"ReLU {v} {'passing' if side else 'blocked'}"
+        if v < neurons
+        else f"{'upper' if side else 'lower'} half of input {v - neurons}"
+        for v, side in gap.path
+    ]
+    where = ", ".join(words[-8:]) or "the whole box"
+    return f"the leaves of clause {clause} leave a gap beside leaf {beside}: {where}"
+
+
+def _replayed(problem: Problem, point: Point | None) -> str:
+    """How a counterexample was confirmed; raises unless it is one."""
+    if point is None or len(point.box) != 1 or len(point.x) != problem.network.inputs:
+        raise CertificateError("it says falsified, and holds no point of the network's input")
+    box = int(point.box[0])
+    if box >= len(problem.property.boxes) or not np.isfinite(point.x).all():
+        raise CertificateError("its counterexample lies in no box of the property")
+    limits = problem.property.boxes[box]
+    if not np.array_equal(representable(point.x, limits, problem.reference.dtype), point.x):
+        raise CertificateError(f"its counterexample is no point of box {box} that the network can be given")
+    found = replay(problem, point.x, box)
+    if found is None:
+        raise CertificateError("its counterexample, replayed, is not unsafe")
+    return f"falsified: {problem.reference.name} gives an unsafe output at the point, by clause {found.clause}"

@@ -1,0 +1,71 @@
+"""Helpers of the tests of certificates: one made by a search, taken apart into chunks, and put together again."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from tests.support import Case, hard_case
+
+from bough.api import Options, solve
+from bough.problem.problem import Problem
+from bough.verdict.certificate import (
+    Chunk,
+    End,
+    Question,
+    Writer,
+    read,
+)
+from bough.verdict.check import Report, check
+from bough.verdict.result import Result, Verdict
+
+
+def certified(problem: Problem, path: Path, bounds: str, **options: object) -> Result:
+    """Search with a certificate, without an attack."""
+    return solve(problem, Options(bounds=bounds, certificate=path, attack=False, **options))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=32)
+def made(kind: str, seed: int, bounds: str, *, away: float = 1e-3) -> tuple[Case, bytes]:
+    """A safe case, and its certificate."""
+    case = hard_case(kind, seed, safe=True, away=away)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "proof"
+        result = certified(case.problem, path, bounds, timeout=20)
+        assert result.verdict is Verdict.VERIFIED
+        return case, path.read_bytes()
+
+
+def chunks_of(data: bytes, path: Path) -> list[Chunk]:
+    """All chunks but the last."""
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        return [chunk for chunk in read(file) if not isinstance(chunk, End)]
+
+
+def write(path: Path, chunks: Sequence[Chunk], verdict: str = "verified") -> None:
+    """A certificate with sound checksums, whatever is in it."""
+    first, *rest = chunks
+    assert isinstance(first, Question)
+    writer = Writer(path, first)
+    for chunk in rest:
+        writer.write(chunk)
+    writer.end(verdict, 1.0)
+
+
+def question(problem: Problem) -> Question:
+    """The first chunk of a certificate about this problem."""
+    return Question.of(problem.network, problem.property)
+
+
+def judged(problem: Problem, path: Path, chunks: Sequence[Chunk], *, exact: bool = False) -> Report:
+    """Write, and check."""
+    write(path, chunks)
+    return check(problem, path, exact=exact)
+
+
+def same(one: Chunk, other: Chunk) -> bool:
+    """Whether two chunks hold the same numbers."""
+    pairs = zip(vars(one).values(), vars(other).values(), strict=True)
+    return type(one) is type(other) and all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
