@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow kill-test check bench docs results experiments
+.PHONY: help demo test test-slow kill-test fuzz check bench docs results experiments pins
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,6 +29,10 @@ test-slow: $(VENV)/.dev ## run the slow tests
 
 kill-test: $(VENV)/.dev ## kill benches at hundreds of random moments, and see that nothing is lost
 	BOUGH_KILLS=400 $(BIN)/python -m pytest tests/bench/test_kill.py
+
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.dev ## damage files at random, and see that every reader stands it
+	$(BIN)/python -m tests.security.fuzz --seconds $(FUZZ_SECONDS) --seed $$(date +%j) --out fuzz-findings
 
 check: $(VENV)/.dev ## lint, formatting, types, import layers, spelling
 	$(BIN)/ruff check .
@@ -48,6 +52,9 @@ results: $(VENV)/.installed ## repeat the published figures
 
 experiments: $(VENV)/.installed ## every table and figure of the paper on stand-ins for its data, in minutes
 	$(BIN)/python experiments/all.py --scale smoke --out experiments-out
+
+pins: $(VENV)/.installed ## write requirements-release.txt: every dependency of a release, with its hashes
+	$(BIN)/python tools/pins.py
 
 # The stamps: one per set of packages, older than what they were installed from means out of date.
 $(BIN)/pip:

@@ -19,6 +19,7 @@ from bough.baselines.progressive import ProgressiveBounds
 from bough.bounds.base import AbstractBounder
 from bough.bounds.boxes import HalvedLP, LinearBounds
 from bough.bounds.dual import DualAscent
+from bough.bounds.execution import Execution
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
@@ -57,6 +58,7 @@ IMAGE_AXES = 3  # channels, height, width
 COMPARED = 4  # random points, of each kind, at which a network is held against its runtime
 BOUNDS, DEVICES = ("lp", "dual", "linear"), ("cpu", "cuda")
 AUTO = "auto"
+SEMANTICS = ("real", "float32")
 FEW_RELUS = 16  # up to so many, the LP's exact bounds are as cheap as anything
 FEW_INPUTS = 8  # up to so many, halving inputs decides more than splitting ReLUs
 BATCH = {"lp": 8, "linear": 64, "cpu": 128, "cuda": 8192}  # domains split per step
@@ -92,6 +94,7 @@ class Options:
     weights: str | None = None  # of a learnt rule: a file, or the name of one that comes with bough
     preset: str | None = None  # of a learnt rule: the kind of model, where bough is to find the weights
     certificate: str | Path | None = None  # a file for the proof, which `bough check` reads
+    semantics: str = "real"  # what `verified` is about: the weights in real arithmetic, or every float32 execution, too
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
@@ -112,6 +115,10 @@ class Options:
         _known("device", self.device, DEVICES)
         _known("method", self.method, METHODS)
         _known("solver", self.solver, SOLVERS)
+        if self.semantics not in SEMANTICS:
+            raise BadInput(f"there are no semantics '{self.semantics}'; there are: {', '.join(SEMANTICS)}")
+        if self.semantics == "float32" and self.gap is not None:
+            raise BadInput("a minimum is one of real arithmetic; leave out --semantics float32, or --minimise")
         self._check_method()
         self._check_certificate()
         self._check_together()
@@ -140,6 +147,8 @@ class Options:
             raise BadInput(f"method {self.method} gives no proof; leave out --certificate, or give no --method")
         if self.gap is not None:
             raise BadInput("a certificate proves a sign, not a minimum; leave out --minimise or --certificate")
+        if self.semantics != "real":
+            raise BadInput("a certificate is about real arithmetic; leave out --semantics float32, or --certificate")
         if self.branching == "shadow" or (self.branching in INPUT_RULES and self.bounds == "lp"):
             raise BadInput("LPs over halved inputs cannot be certified yet; use --bounds linear, or no --certificate")
         if self.intermediate in ("tight", "paper") and self.bounds != "linear":
@@ -163,7 +172,7 @@ class Options:
         if self.method not in BY_OTHERS:
             return
         plain = Options()
-        for name in ("bounds", "branching", "intermediate", "gap", "batch", "memory", "most_bounds"):
+        for name in ("bounds", "branching", "intermediate", "gap", "batch", "memory", "most_bounds", "semantics"):
             if getattr(self, name) != getattr(plain, name):
                 raise BadInput(f"method {self.method} takes no option '{name}'; leave it out, or give no --method")
         if self.device == "cuda":
@@ -245,6 +254,7 @@ class Options:
             "timeout": self.timeout,
             "device": self.device,
             "weights": self.weights,
+            "semantics": self.semantics,
         }
 
     def baseline(self) -> AbstractBaseline:
@@ -295,8 +305,9 @@ class Options:
                 "optimised": OptimisedBounds(),
             }
             chosen = policies[chosen]
-        if self.gap is not None and isinstance(chosen, OptimisedBounds):
-            chosen = replace(chosen, unsafe_only=False)  # a minimum is about safe points, too
+        if (self.gap is not None or self.semantics == "float32") and isinstance(chosen, OptimisedBounds):
+            # A minimum is about safe points, too, and so is what execution makes of them.
+            chosen = replace(chosen, unsafe_only=False)
         if isinstance(chosen, OptimisedBounds):
             chosen = replace(chosen, witness=witness)
         if self.bounds == "linear":
@@ -399,6 +410,7 @@ def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserv
         math.inf if chosen.most_bounds is None else chosen.most_bounds,
         tuple(observers),
         witness,
+        Execution(problem) if chosen.semantics == "float32" else None,
     )
     if witness is None:
         return search(run)

@@ -36,6 +36,14 @@ class OutOfMemory(Exception):
     """Raised when the open domains no longer fit the memory budget; caught by the search, never by the user."""
 
 
+def ran_out(error: BaseException) -> bool:
+    """Whether an error means that the host had no memory left; PyTorch's own is a plain RuntimeError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _FULL in str(error))
+
+
+_FULL = "DefaultCPUAllocator"
+
+
 @dataclass(frozen=True)
 class Deadline:
     """A moment on the monotonic clock; `Deadline.after(20)` ends in 20 seconds, `Deadline.never()` does not."""

@@ -11,6 +11,7 @@ from typing import final
 from bough.bench.summary import Entry
 from bough.bench.tasks import Key
 from bough.errors import BadInput, OutputError
+from bough.problem.files import LINES_LIMIT, parsed_json, read_bytes
 from bough.report.record import SCHEMA, check_writable
 
 BEGINNING = f'{{"schema": "{SCHEMA}"'.encode()  # of every line in a file of ours
@@ -115,7 +116,7 @@ def _own(out: Path) -> int:
 
 def read_records(out: Path) -> tuple[tuple[Entry, ...], int]:
     """All records of a file, and how many bytes they take; half a line may follow."""
-    *lines, half = out.read_bytes().split(b"\n") if out.exists() else [b""]
+    *lines, half = read_bytes(out, LINES_LIMIT, BadInput).split(b"\n") if out.exists() else [b""]
     entries = tuple(_entry(line, f"{out}, line {k}") for k, line in enumerate(lines, 1))
     if half.strip(b"\0") and not (half.startswith(BEGINNING) or BEGINNING.startswith(half)):
         raise BadInput(f"{out} does not end with a record; give a file that bough bench wrote")
@@ -124,7 +125,7 @@ def read_records(out: Path) -> tuple[tuple[Entry, ...], int]:
 
 def _entry(line: bytes, where: str) -> Entry:
     try:
-        entry: Entry = json.loads(line)
+        entry: Entry = parsed_json(line)
         hash((*key_of(entry), *(entry[name] for name in NEEDED)))
     except (ValueError, KeyError, TypeError):
         raise BadInput(f"{where}: not a record of a run; give a file that bough bench wrote") from None

@@ -90,6 +90,11 @@ class AbstractBounding(ABC):
         bounded = self.bound(self.split(many, neurons.reshape(-1)), torch.inf, deadline)
         return bounded.domains.lower.reshape(*neurons.shape, 2)
 
+    def parts(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        """Lower and upper [domains, inputs] of what a domain is of its box; None where all are the whole of it."""
+        del domains
+        return None
+
     def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
         """Input boxes, lower and upper [domains, inputs], outside of which the domains' bounds leave no unsafe point;
         None where the bounder cannot tell. For choosing only, so it need not be proved.

@@ -143,6 +143,11 @@ class LinearBounding(AbstractBounding):
         """
         return super().estimate(replace(domains, lower=torch.full_like(domains.lower, -torch.inf)), neurons, deadline)
 
+    def parts(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
+        """The boxes that the domains carry."""
+        cut = Cut(*domains.start)
+        return cut.lower, cut.upper
+
     def splittable(self, domains: DomainBatch) -> Tensor:
         """Ambiguous ReLUs, and while the bound may still move, inputs that have a number between their ends.
 
@@ -325,6 +330,11 @@ class HalvedLPBounding(AbstractBounding):
     def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
         """Without the LP."""
         return self._linear.estimate(domains, neurons, deadline)
+
+    def parts(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
+        """The boxes that the domains carry."""
+        cut = Cut(*domains.start)
+        return cut.lower, cut.upper
 
     def splittable(self, domains: DomainBatch) -> Tensor:
         """As with linear bounds."""

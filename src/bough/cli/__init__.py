@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from bough.budget import ran_out
 from bough.cli import bench, check, learning, report, search, training, zoo
 from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, print_verdict, say
 from bough.errors import BadInput, BoughError
@@ -28,15 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except KeyboardInterrupt:  # outside the search, which ends with what it knows
         return _stopped(options)
-    except (MemoryError, BoughError) as error:
-        why = "out of memory" if isinstance(error, MemoryError) else error
-        say(f"bough: {why}; nothing was decided")
-        return DEFECT
     except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
         if _interrupted(error):
             return _stopped(options)
-        say(traceback.format_exc())
-        say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
+        if isinstance(error, BoughError) or ran_out(error):
+            say(f"bough: {error if isinstance(error, BoughError) else 'out of memory'}; nothing was decided")
+        else:
+            say(traceback.format_exc())
+            say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
         return DEFECT
 
 

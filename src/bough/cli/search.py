@@ -113,6 +113,13 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only"
     )
+    command.add_argument(
+        "--semantics",
+        choices=("real", "float32"),
+        default="real",
+        help="what `verified` is about: the file's weights in real arithmetic, or every execution in float32, too, in "
+        "any order of summation, which takes longer to prove",
+    )
     command.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
     command.add_argument(
         "--batch",
@@ -230,6 +237,7 @@ def _search_options(options: argparse.Namespace) -> "Options":
         weights=options.weights,
         preset=options.preset,
         certificate=options.certificate,
+        semantics=options.semantics,
     )
 
 

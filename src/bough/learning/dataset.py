@@ -13,6 +13,7 @@ of magnitude than float16 has, and a set of the paper's size has less than a gig
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -28,11 +29,12 @@ from bough.learning.labels import MODES, Collected, Mode
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, Scene
 from bough.network.graph import Network
-from bough.problem.files import NETWORK_LIMIT, read_bytes
+from bough.problem.files import LINES_LIMIT, NETWORK_LIMIT, parsed_json, read_bytes
 from bough.problem.onnx import read_network
 
 SCHEMA = "bough.samples/1"
 MANIFEST, SHARDS, NETWORKS = "samples.jsonl", "shards", "networks"
+_DIGEST = re.compile("[0-9a-f]{0,64}")
 TRAINING = 0.75  # share of the images
 ONCE = ("input_lower", "input_upper", "functional")  # as a rule the same for all samples of a property
 HEADER = "bough"  # one entry: several would be written in an order that changes from run to run
@@ -73,6 +75,8 @@ class Card:
         for name, kinds in KINDS.items():
             if type(getattr(self, name)) not in kinds:  # True is an int to isinstance
                 raise BadInput(f"{name} is {str(getattr(self, name))[:40]!r}")
+        if Path(self.name).name != self.name or "\0" in self.name or _DIGEST.fullmatch(self.sha256) is None:
+            raise BadInput("its name or checksum would lead out of the folder")  # both become names of files
         if self.mode not in MODES:
             raise BadInput(f"there is no mode '{self.mode}'; there are: {', '.join(MODES)}")
 
@@ -133,7 +137,7 @@ def read_card(path: Path) -> Card:
 
     try:
         with safe_open(path, framework="pt") as file:
-            told = json.loads((file.metadata() or {}).get(HEADER, "null"))
+            told = parsed_json((file.metadata() or {}).get(HEADER, "null"))
     except FileNotFoundError:
         raise BadInput(f"{path} is not there") from None
     except SafetensorError as error:
@@ -169,7 +173,8 @@ def read_shard(path: Path, network: Network) -> Shard:
 
 def _misfit(arrays: Mapping[str, Tensor], card: Card, network: Network) -> str | None:
     """What is wrong with the arrays of a shard, if anything."""
-    count, n = card.samples, len(arrays.get("neurons", ()))
+    neurons = arrays.get("neurons")
+    count, n = card.samples, 0 if neurons is None else neurons.numel()
     wide, of_inputs = (torch.float32, (count, n)), (torch.float32, (count, network.inputs))
     wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         "neurons": (torch.int64, (n,)),
@@ -321,11 +326,9 @@ def _line(entry: Entry) -> str:
 def _read_manifest(path: Path) -> tuple[Entry, dict[str, Entry], bool]:
     """The first line, the others by the property's name, and whether half a line was left at the end."""
     try:
-        *lines, half = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise BadInput(
-            f"{path} cannot be read: {error.strerror or error}; give a folder that bough label wrote"
-        ) from None
+        *lines, half = read_bytes(path, LINES_LIMIT, BadInput).split(b"\n")
+    except BadInput as error:
+        raise BadInput(f"{error}; give a folder that bough label wrote") from None
     head, entries = _parsed(lines[0] if lines else half, f"{path}, line 1"), {}
     if head.get("schema") != SCHEMA or not isinstance(head.get("recipe"), dict):
         raise BadInput(f"{path}, line 1: no manifest of {SCHEMA}; give a folder that bough label wrote")
@@ -340,7 +343,7 @@ def _read_manifest(path: Path) -> tuple[Entry, dict[str, Entry], bool]:
 
 def _parsed(line: bytes, where: str) -> Entry:
     try:
-        entry = json.loads(line)
+        entry = parsed_json(line)
     except ValueError:
         entry = None
     if not isinstance(entry, dict):

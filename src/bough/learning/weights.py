@@ -6,6 +6,8 @@ in a file is ever run.
 """
 
 import json
+import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,12 +55,16 @@ def save(path: Path, model: AbstractModel, card: Card) -> None:
         "card": _json({"data": card.data, "settings": card.settings, "accuracy": card.accuracy}),
     }
     arrays = {name: array.detach().cpu().contiguous() for name, array in model.state_dict().items()}
-    half = path.with_name(f"{path.name}.part")  # whoever reads meanwhile finds the old file or the new one
+    half = path.with_name(
+        f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}.part"
+    )  # whoever reads meanwhile finds the old file or the new one
     try:
         save_file(arrays, half, header)
         half.replace(path)
     except (OSError, SafetensorError) as error:
         raise OutputError(f"{path}: the weights cannot be written: {error}") from None
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def load(path: Path) -> tuple[AbstractBuilt, Card]:

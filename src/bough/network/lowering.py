@@ -129,6 +129,9 @@ def pad(builder: GraphBuilder, x: Value, widths: Sequence[tuple[int, int]], fill
 def concatenate(builder: GraphBuilder, parts: Sequence[Value | Array], axis: int) -> Value:
     """Values and constants joined along an axis, as a sum of the parts, each spread to the whole and masked."""
     parts = [p if isinstance(p, Value) else np.asarray(p, np.float64) for p in parts]
+    size = sum(int(np.prod(p.shape, dtype=np.int64)) for p in parts)
+    if size > LARGEST_NODE:
+        raise NetworkError(f"{size} elements joined are too many; up to {LARGEST_NODE} are supported")
     owner = np.concatenate([np.full(p.shape, i) for i, p in enumerate(parts)], axis)
     places = [positions(p) if isinstance(p, Value) else np.zeros(p.shape, np.int64) for p in parts]
     index = np.concatenate(places, axis)

@@ -18,6 +18,8 @@ from bough.network.ops import Add, Conv, Input, Linear, Operator, Relu, Reshape,
 
 # A guard against damaged or hostile files: 128 MiB as float64, beyond what can be verified.
 LARGEST_NODE = 1 << 24
+MOST_ELEMENTS = 1 << 27  # of all nodes together
+MOST_COMPARED = 1 << 28  # pairs of positions that a max pooling looks at to find those that are the same
 MOST_FOLDED = 4  # each fold rounds the weights once more, and `Network.rounding` has slack for that many
 
 
@@ -57,6 +59,7 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
+        self._elements = 0
         self.label = ""
 
     def shape(self, x: int) -> Shape:
@@ -72,6 +75,9 @@ class GraphBuilder:
         size = math.prod(shape)
         if not 0 < size <= LARGEST_NODE:
             raise NetworkError(f"a tensor of shape {shape} has {size} elements; from 1 to {LARGEST_NODE} are supported")
+        self._elements += size
+        if self._elements > MOST_ELEMENTS:
+            raise NetworkError(f"the network has more than {MOST_ELEMENTS:,} values in all, which are too many")
         name = self.label or f"{type(op).__name__.lower()}_{len(self._nodes)}"
         self._nodes.append(Node(op, inputs, shape, name))
         return len(self._nodes) - 1
@@ -110,6 +116,7 @@ class GraphBuilder:
             raise NetworkError(f"{kernel} does not fit an input of shape {shape}")
         window = Window((weight.shape[2], weight.shape[3]), stride, padding, dilation)
         height, width = (len(window.positions(axis, shape[1 + axis])) for axis in (0, 1))
+        _limit(shape[0] * (shape[1] + padding[0] + padding[2]) * (shape[2] + padding[1] + padding[3]))
         weight, bias = _float64(weight), _bias(bias, weight.shape[0])
         op = Conv(weight, bias, bias.abs(), stride, padding, dilation, groups)
         return self._append(op, (x,), (weight.shape[0], height, width))
@@ -171,6 +178,8 @@ class GraphBuilder:
         plane = rows.T[:, None, :, None] * width + columns.T[None, :, None, :]
         plane = plane.reshape(-1, 1, len(rows), len(columns))
         _limit(plane.numel() * channels)
+        if len(plane) * plane.numel() * channels > 4 * MOST_COMPARED:
+            raise NetworkError(f"a window of {len(plane)} elements is too large for max pooling here")
         return self._tournament(x, plane + torch.arange(channels)[:, None, None] * (height * width))
 
     def _tournament(self, x: int, index: Tensor) -> int:

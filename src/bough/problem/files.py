@@ -2,9 +2,10 @@
 
 import gzip
 import io
+import json
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from bough.errors import BadInput
 
@@ -14,7 +15,18 @@ NETWORK_LIMIT = 1 << 30
 PROPERTY_LIMIT = 1 << 28
 """Most bytes a property may have once decompressed."""
 
+LINES_LIMIT = 1 << 30
+"""Most bytes a file of JSON lines (records, manifests, logs) may have."""
+
 _CHUNK = 1 << 20
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """What JSON holds; whatever is wrong with it, also nesting that is too deep, is a `ValueError`."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
 
 
 def resolve(path: str | Path) -> Path:

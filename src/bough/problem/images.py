@@ -1,5 +1,6 @@
 """Reading one image: a file enters, pixel values from 0 to 1 leave, [channels, height, width]."""
 
+import io
 import math
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 from bough.errors import PropertyError
 
 LARGEST = 1 << 24  # elements
+PICTURES = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 
 
@@ -82,11 +84,28 @@ def _array(path: Path) -> NDArray[Any]:
         if entries[0].file_size > 16 * LARGEST:
             raise PropertyError(f"{path} holds {entries[0].file_size} bytes; an image has at most {LARGEST} values")
         with archive.open(entries[0]) as entry:
-            return np.asarray(np.lib.format.read_array(entry, allow_pickle=False))
+            return _held(entry.read(16 * LARGEST + 1))
+
+
+def _held(data: bytes) -> NDArray[Any]:
+    """The array in the bytes of an `.npy` file; memory is taken for what is there, not for what a header promises."""
+    stream = io.BytesIO(data)
+    major, _ = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    if math.prod(shape) * max(dtype.itemsize, 1) > len(data):
+        raise ValueError(f"an array of shape {shape} does not fit into {len(data)} bytes")
+    stream.seek(0)
+    return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
 
 def _picture(path: Path) -> NDArray[Any]:
-    from matplotlib.image import imread
+    from matplotlib.image import imread, pil_to_array
+    from PIL import Image
 
-    picture = np.asarray(imread(path))
+    # By name, since Pillow starts other programs for some formats; and nothing is decoded before its size is known.
+    with Image.open(path, formats=PICTURES) as opened:
+        if opened.width * opened.height > LARGEST:
+            raise PropertyError(f"{path} has {opened.width} x {opened.height} pixels; up to {LARGEST} are supported")
+        picture = np.asarray(imread(path, format="png") if opened.format == "PNG" else pil_to_array(opened))
     return picture[None] if picture.ndim == 2 else np.moveaxis(picture[..., :3], -1, 0)

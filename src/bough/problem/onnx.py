@@ -19,10 +19,12 @@ from bough.errors import NetworkError, UnsupportedOperator
 from bough.network import lowering
 from bough.network.graph import Network
 from bough.network.lowering import Array, Value
-from bough.network.rewrite import LARGEST_NODE, GraphBuilder, Window, fold_scales
+from bough.network.rewrite import LARGEST_NODE, MOST_ELEMENTS, GraphBuilder, Window, fold_scales
 from bough.problem.files import NETWORK_LIMIT, read_bytes
 
 OPSETS = range(7, 23)
+MOST_NODES = 50_000  # of a file; the largest networks that are verified anywhere have some hundreds
+_STANDARD = ("", "ai.onnx")  # names of the domain whose operators are supported
 
 _FLOATS: Mapping[int, type[np.floating[Any]]] = {
     TensorProto.FLOAT: np.float32,
@@ -62,6 +64,11 @@ def parse_model(data: bytes) -> ModelProto:
         raise NetworkError(f"this is no ONNX file, or a damaged one ({len(data)} bytes, {sentence(error)})") from error
     if not model.graph.node and not model.graph.output:
         raise NetworkError(f"this is no ONNX file, or a damaged one ({len(data)} bytes hold no graph)")
+    if len(model.graph.node) > MOST_NODES:
+        raise NetworkError(f"the network has {len(model.graph.node):,} nodes; up to {MOST_NODES:,} are supported")
+    for function in model.functions:
+        if function.domain in _STANDARD:  # or a runtime might compute something else by that name than bough reads
+            raise NetworkError(f"the file defines the standard operator {function.name!r} anew, which is not supported")
     for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             raise NetworkError(
@@ -73,6 +80,8 @@ def parse_model(data: bytes) -> ModelProto:
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor stored in a model, in subgraphs and functions too."""
     graphs: list[GraphProto] = [model.graph]
+    for training in model.training_info:
+        graphs += (training.initialization, training.algorithm)
     nodes: list[NodeProto] = [node for function in model.functions for node in function.node]
     while graphs or nodes:
         if graphs:
@@ -118,6 +127,18 @@ def open_batch_axis(model: ModelProto) -> bool:
     return bool(empty)
 
 
+def without_dead_nodes(model: ModelProto) -> bool:
+    """Leave out the nodes that the output is not computed from, which nobody has looked at; True if there were any."""
+    outputs = {info.name for info in model.graph.output}
+    live = _live(model.graph.node, *outputs)
+    if len(live) == len(model.graph.node):
+        return False
+    kept = [NodeProto.FromString(node.SerializeToString()) for node in live]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return True
+
+
 def _real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     stored = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
     return [info for info in graph.input if info.name not in stored]
@@ -131,7 +152,7 @@ def _only(what: str, infos: Sequence[ValueInfoProto]) -> ValueInfoProto:
 
 
 def _opset(model: ModelProto) -> int:
-    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    versions = [entry.version for entry in model.opset_import if entry.domain in _STANDARD]
     if len(versions) != 1:
         raise NetworkError("the file does not say which version of the ONNX operators it uses")
     if versions[0] not in OPSETS:
@@ -149,10 +170,14 @@ def _convert(model: ModelProto) -> Network:
     builder.label = name
     values: dict[str, Result] = {name: lowering.network_input(builder, shape)}
     stored = {tensor.name: tensor for tensor in graph.initializer}
+    computed = 0  # elements of constants that are not stored in the file
     for node in _live(graph.node, output):
         inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
         builder.label = node.name or (node.output[0] if node.output else "")
-        values[node.output[0]] = _one(node, inputs, opset, builder)
+        values[node.output[0]] = made = _one(node, inputs, opset, builder)
+        computed += made.size if isinstance(made, np.ndarray) else 0
+        if computed > MOST_ELEMENTS:
+            raise NetworkError(f"the file computes more than {MOST_ELEMENTS:,} constants; store what it needs of them")
     if output not in values:
         raise NetworkError(f"output {output!r} is produced by no node, or not as the first output of one")
     result = values[output]
@@ -161,9 +186,9 @@ def _convert(model: ModelProto) -> Network:
     return fold_scales(builder.build(result.node))
 
 
-def _live(nodes: Sequence[NodeProto], output: str) -> list[NodeProto]:
-    """The nodes that the output is computed from, in order."""
-    needed, live = {output}, []
+def _live(nodes: Sequence[NodeProto], *outputs: str) -> list[NodeProto]:
+    """The nodes that the outputs are computed from, in order."""
+    needed, live = set(outputs), []
     for node in reversed(nodes):
         if needed.intersection(node.output):
             needed.update(node.input)
@@ -265,7 +290,7 @@ def _one(node: NodeProto, inputs: tuple[Result | None, ...], opset: int, builder
     """The first output of a node; the others (masks, indices, statistics) count as not produced."""
     where = f"node {_title(node)!r}"
     known = "supported are " + ", ".join(SUPPORTED)
-    if node.domain not in ("", "ai.onnx") or node.op_type not in SUPPORTED:
+    if node.domain not in _STANDARD or node.op_type not in SUPPORTED:
         operator = ".".join(filter(None, (node.domain, node.op_type)))
         raise UnsupportedOperator(f"{where}: operator {operator!r} is not supported; {known}")
     try:
@@ -284,6 +309,7 @@ def _one(node: NodeProto, inputs: tuple[Result | None, ...], opset: int, builder
 
 def _apply(call: Call) -> Result:
     if call.operator in CONSTANT and not any(isinstance(x, Value) for x in call.inputs):
+        _check_size(call)
         with np.errstate(all="ignore"):  # what is not finite is refused by name
             return np.asarray(CONSTANT[call.operator](call))
     if call.operator in MOVE:
@@ -294,6 +320,17 @@ def _apply(call: Call) -> Result:
     if call.operator not in CONVERT:
         raise UnsupportedOperator("it is supported for constants only")
     return CONVERT[call.operator](call)
+
+
+def _check_size(call: Call) -> None:
+    """Raise where an operator on constants would make more of them than is allowed, before it does."""
+    shapes = [np.shape(x) for x in call.inputs if isinstance(x, np.ndarray)]
+    if call.operator == "Concat":
+        _small((sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes),))
+    elif call.operator == "MatMul" and all(shapes):
+        _small(sum((shape[:-2] for shape in shapes), ()) + shapes[0][-2:-1] + shapes[-1][-1:])
+    elif call.operator in ("Add", "Div", "Mul", "Sub"):
+        _small(np.broadcast_shapes(*shapes))
 
 
 def _attribute(attribute: AttributeProto) -> Any:
@@ -345,7 +382,9 @@ def _slice(call: Call, x: Array) -> Array:
 
 
 def _gather(call: Call, x: Array) -> Array:
-    return np.take(x, call.constant(1).astype(np.int64), call.attributes.get("axis", 0))
+    index, axis = call.constant(1).astype(np.int64), int(call.attributes.get("axis", 0))
+    _small(x.shape[:axis] + index.shape + x.shape[axis % x.ndim + 1 :])
+    return np.take(x, index, axis)
 
 
 def _expand(call: Call, x: Array) -> Array:

@@ -16,7 +16,7 @@ from bough.errors import NetworkError
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Add, Conv, Linear, Scale
-from bough.problem.onnx import input_shape, open_batch_axis, parse_model, sentence
+from bough.problem.onnx import input_shape, open_batch_axis, parse_model, sentence, without_dead_nodes
 from bough.problem.problem import Evaluator
 
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
@@ -38,7 +38,7 @@ class Reference:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        if open_batch_axis(parsed):
+        if open_batch_axis(parsed) | without_dead_nodes(parsed):
             model = parsed.SerializeToString()
         try:
             self._session = onnxruntime.InferenceSession(

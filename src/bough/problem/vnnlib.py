@@ -21,6 +21,7 @@ from bough.problem.property import Box, Clause, Property
 _TOKEN = re.compile(r"[()]|[^\s();]+|;[^\r\n]*", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
+MAX_TOKENS = 30_000_000  # of a text: some two gigabytes while it is read
 _LOOK_AHEAD = 8  # empty tokens at the end: reading ahead needs no question whether there is more
 
 _NEGATED = {"<=": ">", ">=": "<", "<": ">=", ">": "<=", "=": "!="}
@@ -44,6 +45,8 @@ def parse_property(text: str, source: str = "property") -> Property:
     """The property that a VNN-LIB text describes; `source` is its name in error messages."""
     if "\0" in text:
         raise PropertyError(f"{source} is not text; give a VNN-LIB file")
+    if len(text) > MAX_TOKENS and sum(1 for _ in itertools.islice(_TOKEN.finditer(text), MAX_TOKENS + 1)) > MAX_TOKENS:
+        raise PropertyError(f"{source} has more than {MAX_TOKENS:,} words and parentheses; split it into several")
     tokens: list[str] = _TOKEN.findall(text)
     if ";" in text:
         tokens = [token for token in tokens if token[0] != ";"]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from bough.errors import PropertyError
-from bough.problem.formula import ONE, Formula, Linear, Source, Step, build, comparison, fold
+from bough.problem.formula import MAX_NUMBERS, ONE, Formula, Linear, Source, Step, build, comparison, fold
 from bough.problem.property import Property
 
 MAX_DEPTH = 1_000  # of the nesting handed to the package, whose parser recurses and would end the process
@@ -71,7 +71,11 @@ def _shapes(query: Any, name: str) -> dict[str, list[int]]:
         tensor, sort = str(tensors[0]).split()[1:3]
         if sort not in _SORTS:
             raise PropertyError(f"{name}: {noun} {tensor} has elements of type {sort}; only real ones are supported")
-    return {"X": list(network.inputs[0].shape), "Y": list(network.outputs[0].shape)}
+    shapes = {"X": list(network.inputs[0].shape), "Y": list(network.outputs[0].shape)}
+    for noun, shape in zip(("input", "output"), shapes.values(), strict=True):
+        if not 0 < math.prod(shape) <= MAX_NUMBERS or min(shape, default=1) < 1:
+            raise PropertyError(f"{name}: an {noun} of shape {shape} has no elements, or more than {MAX_NUMBERS:,}")
+    return shapes
 
 
 def _formula(root: Any, shapes: dict[str, list[int]], source: Source) -> Formula:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import secrets
 import subprocess
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,7 @@ class Run:
     timeout: float | None
     device: str = "cpu"
     weights: str | None = None  # of a learnt rule
+    semantics: str = "real"  # what `verified` is about
 
 
 def versions() -> dict[str, str]:
@@ -128,11 +130,14 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    temporary = target.with_name(f".bough-{os.getpid()}.part")
+    # A name that no other run has, on whatever machine: processes of two may have one number and one folder.
+    temporary = target.with_name(f".bough-{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
         temporary.write_bytes(data)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())  # or a power cut may leave the new name with nothing in it
         temporary.replace(target)
-    except OSError:
+    except BaseException:  # Ctrl-C, too
         temporary.unlink(missing_ok=True)
         raise
 

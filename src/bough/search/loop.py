@@ -4,6 +4,7 @@
 the global upper bound starts at 0 and the search stops at the first counterexample.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.execution import Execution
 from bough.bounds.witness import AbstractWitness
 from bough.branching.base import AbstractBrancher
-from bough.budget import Deadline, OutOfMemory, OutOfTime
+from bough.budget import Deadline, OutOfMemory, OutOfTime, ran_out
 from bough.domain.batch import DomainBatch
 from bough.falsify.base import AbstractFalsifier
 from bough.network import walk
@@ -64,6 +66,7 @@ class SearchState:
     attacked: int = 0  # how often
     attack_seconds: float = 0.0
     started: bool = False  # whether the root was bounded
+    error: float = 0.0  # most that execution can be off by in a domain that was about to be closed last
 
     @property
     def lower(self) -> float:
@@ -87,6 +90,7 @@ class Search:
     most_bounds: float = float("inf")  # no step begins after so many
     observers: tuple[AbstractObserver, ...] = ()
     witness: AbstractWitness | None = None  # writes down why domains are closed, and has the last word on it
+    execution: Execution | None = None  # what `verified` has to hold for beside real arithmetic
 
     @cached_property
     def boxes(self) -> Tensor:
@@ -116,6 +120,10 @@ def search(run: Search) -> Result:
         reason = Verdict.UNKNOWN, "the device's memory is too small for this network; try --device cpu"
     except KeyboardInterrupt:
         reason = Verdict.UNKNOWN, "interrupted"
+    except (MemoryError, RuntimeError) as error:
+        if not ran_out(error):
+            raise
+        reason = Verdict.UNKNOWN, "the machine's memory is too small for this network, or used by others"
     notes, remarks = run.brancher.notes(state.memory), run.brancher.remarks(state.memory)
     return replace(result(run, state, reason), notes={**bounding.notes(), **notes}, remarks=remarks)
 
@@ -144,7 +152,7 @@ def _next_attack(state: SearchState) -> float:
 
 def init(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
     """Bound the root of every clause (Algorithm 1, lines 2-4)."""
-    bounded = bounding.root(run.goal.cutoff(state.upper), run.deadline)
+    bounded = bounding.root(_aim(run, state), run.deadline)
     state = _absorb(run, bounding, replace(state, started=True), bounded)
     return replace(state, root_lower=float(bounded.domains.lower.min()))
 
@@ -154,7 +162,7 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     domains = state.frontier.pick(run.batch)
     numbers = state.frontier.picked
     try:
-        cutoff = run.goal.cutoff(state.upper)
+        cutoff = _aim(run, state)
         ahead, levels = Counted(bounding, run.deadline, cutoff, run.batch, domains), _levels(run, domains)
         for observer in run.observers:
             observer.deciding(domains, replace(ahead).look(levels))
@@ -184,10 +192,13 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
     elif state.stuck_domains:
         verdict = Verdict.UNKNOWN
         why = f"{state.stuck_domains} domains are too close to zero to be decided in floating point"
+        if run.execution is not None:
+            why += ", or safe only in real arithmetic (--semantics real)"
     elif not state.lower > 0:  # only when a minimum was asked for: it is known, its sign is not
         verdict, why = Verdict.UNKNOWN, "the least margin is closer to 0 than the gap, or could not be replayed"
     else:
-        verdict, why = Verdict.VERIFIED, "no point of the box is unsafe"
+        sense = "in real arithmetic" if run.execution is None else "in any float32 execution"
+        verdict, why = Verdict.VERIFIED, f"no point of the box is unsafe, {sense}"
     return Result(
         verdict=verdict,
         reason=why,
@@ -222,6 +233,8 @@ def _absorb(
         lower = run.witness.proved(bounding, replace(domains, lower=lower), cutoff, run.deadline)
     domains = replace(domains, lower=lower)
     closed = (lower > cutoff) | (lower == torch.inf)
+    if run.execution is not None and bool(closed.any()):
+        closed, state = _executed(run, run.execution, bounding, state, domains, closed)
     splittable = bounding.splittable(domains).any(dim=1)
     opened, first = ~closed & splittable, state.frontier.pushed
     state.frontier.push(domains[opened])
@@ -235,6 +248,30 @@ def _absorb(
         stuck=min(state.stuck, _least(stuck)),
         stuck_domains=state.stuck_domains + len(stuck),
     )
+
+
+def _aim(run: Search, state: SearchState) -> float:
+    """What a bounder should reach: the cutoff, and what execution was last seen to be off by."""
+    return run.goal.cutoff(state.upper) + (state.error if math.isfinite(state.error) else 0.0)
+
+
+def _executed(
+    run: Search,
+    execution: Execution,
+    bounding: AbstractBounding,
+    state: SearchState,
+    domains: DomainBatch,
+    closed: Tensor,
+) -> tuple[Tensor, SearchState]:
+    """Which of the domains to be closed are safe in execution, too: those whose bound is above all it can be off by."""
+    run.deadline.check()
+    numbers = closed.nonzero()[:, 0]
+    errors = execution.errors(domains[numbers], bounding)
+    lower = domains.lower[numbers]
+    safe = (lower > run.goal.cutoff(state.upper) + errors) | (lower == torch.inf)
+    finite = errors[errors.isfinite()]
+    worst = float(finite.max()) if len(finite) else state.error
+    return closed.index_put((numbers,), safe), replace(state, error=worst)
 
 
 def _levels(run: Search, domains: DomainBatch) -> int:
@@ -264,7 +301,11 @@ def _least(values: Tensor) -> float:
 
 
 def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) -> SearchState:
-    """Evaluate points by every clause of their box; unsafe ones are replayed (best first) before they count."""
+    """Evaluate points by every clause of their box; unsafe ones are replayed (best first) before they count.
+
+    Before anything is split, the best so far is replayed even if it is safe here: the runtime rounds, and may find it
+    unsafe.
+    """
     if not len(points):
         return state
     present = boxes.unique().tolist()
@@ -285,8 +326,8 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     state = replace(state, upper=min(best, float(margins.min())))
     if state.counterexample is not None and not state.upper < best:
         return state  # a minimum is asked for, and the counterexample at hand is the least so far
-    for k in margins.argsort()[:REPLAYS].tolist():
-        if float(margins[k]) > 0:
+    for rank, k in enumerate(margins.argsort()[:REPLAYS].tolist()):
+        if float(margins[k]) > 0 and not (rank == 0 and state.branches == 0 and state.upper < best):
             break
         found = replay(run.problem, points[k].cpu().numpy(), int(boxes[k]))
         if found is not None:

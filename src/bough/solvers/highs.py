@@ -14,8 +14,8 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from bough.budget import Deadline
-from bough.errors import SolverFailure
+from bough.budget import Deadline, OutOfTime
+from bough.errors import BoughError, SolverFailure
 from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, MixedSolution, Watch
 from bough.solvers.program import Array, LinearProgram, MixedProgram, Solution, Status
 
@@ -79,6 +79,14 @@ class Highs:
 
         Raises `OutOfTime` at the deadline and `SolverFailure` where HiGHS ends without a usable answer.
         """
+        try:
+            return self._solve(start, cutoff, deadline)
+        except (BoughError, OutOfTime, MemoryError):
+            raise
+        except Exception as error:  # whatever a native library lets through
+            raise SolverFailure(f"HiGHS failed ({type(error).__name__}: {str(error)[:100]})") from error
+
+    def _solve(self, start: object | None, cutoff: float, deadline: Deadline) -> Solution:
         self._option("objective_bound", value=min(cutoff, highspy.kHighsInf))
         if start is None:
             self._solver.clearSolver()
@@ -119,6 +127,8 @@ class Highs:
             if not exists:
                 raise SolverFailure("HiGHS says infeasible but has no ray that shows it")
             duals = np.array(ray)
+        if len(columns) != len(self._column_lower) or len(duals) != len(self._row_lower):
+            raise SolverFailure("HiGHS gave a solution of another program's size")
         return Solution(
             found,
             float(info.objective_function_value),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import BadInput, OutputError
+from bough.problem.files import LINES_LIMIT, parsed_json, read_bytes
 from bough.zoo.trial import Tried
 from bough.zoo.tuning import Outcome, Probe
 
@@ -89,13 +90,13 @@ def _probes(entries: Any) -> tuple[Probe, ...]:
 
 def _contents(path: Path) -> bytes:
     try:
-        return path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise OutputError(f"cannot go on with {path}: {error.strerror or error}") from error
+        return read_bytes(path, LINES_LIMIT, BadInput) if path.exists() else b""
+    except BadInput as error:
+        raise OutputError(f"cannot go on with {path}: {error}") from error
 
 
 def _parsed(line: bytes, where: str) -> Any:
     try:
-        return json.loads(line)
+        return parsed_json(line)
     except ValueError:
         raise BadInput(f"{where}: not JSON; give a folder that bough properties wrote") from None

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bough.budget import Deadline
 from bough.errors import BadInput, NetworkError
-from bough.problem.files import read_bytes
+from bough.problem.files import parsed_json, read_bytes
 from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference, compare
 from bough.problem.torch import read_module
@@ -329,7 +329,7 @@ def finished_before(folder: Path, architecture: Architecture, recipe: Recipe) ->
     if not (path.is_file() and card.is_file()):
         return None
     try:
-        told = json.loads(read_bytes(card, CHECKPOINT_LIMIT, BadInput))
+        told = parsed_json(read_bytes(card, CHECKPOINT_LIMIT, BadInput))
     except ValueError:
         return None  # it is written again
     return path if isinstance(told, dict) and told.get("recipe") == asdict(recipe) else None

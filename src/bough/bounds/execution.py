@@ -1,0 +1,187 @@
+"""How far a network's execution in its own precision can be from real arithmetic: domains enter, bounds of it leave.
+
+The execution is any that sums the products of each operator in some order, with or without fused multiply-add, and
+rounds to nearest; the point of the box is rounded to the network's input type first. A sum of n products is then off by
+at most gamma_n (|W| |x| + |b|), gamma_n = n u / (1 - n u) (Higham, 2002, chapter 3), x being values of the execution
+itself. Let d be the difference between execution and real arithmetic at every node: an operator passes it on and adds
+its own error e, and a ReLU passes a share s of it, 0 <= s <= 1; 1 where both surely are above 0, 0 where both surely
+are below. So a row of the outputs is off by at most the sum over all nodes of |J| e, with J anything that the row's
+derivative by the node can be for such s: an interval, carried from the row back to the input.
+
+All that is known of a domain counts: the smaller it is, and the more of its ReLUs are decided, the less it can be off.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bough.bounds.base import AbstractBounding
+from bough.bounds.interval import Enclosure, enclose
+from bough.domain.batch import Bounds, DomainBatch
+from bough.network import walk
+from bough.network.graph import Network, Node
+from bough.network.ops import Add, Conv, Linear, Relu, Scale
+from bough.problem.problem import Problem
+
+FOLDED = 16  # roundings of what is folded into weights: normalisation, scales, averages, each a few times
+OWN = 1 + 2.0**-20  # more than what all sums of this module, of terms that are not negative, are off by in float64
+ELEMENTS = 1 << 22  # of the widest node held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """What the search asks before it closes a domain, where `verified` is to hold for the execution, too."""
+
+    problem: Problem
+
+    def errors(self, domains: DomainBatch, bounding: AbstractBounding) -> Tensor:
+        """How far off each row of its clause can be in each domain, at most: [domains]; infinity: it may overflow.
+
+        The bound of a clause with several rows is one of some mean of them, which is not further off than the worst.
+        """
+        device = domains.lower.device
+        network, found, parts = (
+            self.problem.network.on(device),
+            torch.zeros_like(domains.lower),
+            bounding.parts(domains),
+        )
+        for c in domains.clause.unique().tolist():
+            clause = self.problem.clauses[c].on(device)
+            box, mine = self.problem.property.boxes[clause.box].on(device), (domains.clause == c).nonzero()[:, 0]
+            widest = max(node.size for node in network.nodes) * len(clause.offsets)
+            for some in mine.split(max(1, ELEMENTS // widest)):
+                sides = (box.lower.expand(len(some), -1), box.upper.expand(len(some), -1))
+                if parts is not None:
+                    sides = parts[0][some], parts[1][some]
+                bounds = domains.bounds[some]
+                rows = row_errors(network, sides, clause.coefficients, self.problem.reference.dtype, bounds)
+                found[some] = rows.amax(dim=1)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Drift:
+    """Of every node: what it adds to the difference, and how much has come together there; [domains, *shape] each."""
+
+    own: list[Tensor]
+    total: list[Tensor]
+    low: list[Tensor]  # of the real value
+    high: list[Tensor]
+
+
+def row_errors(
+    network: Network,
+    box: tuple[Tensor, Tensor],
+    rows: Tensor,
+    dtype: np.dtype[np.floating[Any]],
+    known: Bounds | None = None,
+) -> Tensor:
+    """Bounds [domains, rows] on how far `rows` @ y [rows, outputs] of an execution is from real arithmetic.
+
+    `box` is lower and upper [domains, inputs], `known` [domains, neurons] are bounds of ReLU inputs that hold there.
+    Infinity where the execution may overflow.
+    """
+    enclosed = enclose(network, *box, known)
+    drift, inside = _forward(network, enclosed, dtype)
+    if drift is None:
+        return rows.new_full((len(box[0]), len(rows)), torch.inf)
+    found = _carried_back(network, drift, rows) * OWN
+    return torch.where(inside[:, None] & found.isfinite(), found, torch.inf)
+
+
+def _forward(network: Network, enclosed: Enclosure, dtype: np.dtype[np.floating[Any]]) -> tuple[_Drift | None, Tensor]:
+    """The errors of every node, and which domains' values stay in the range of the type; None: sums are too long."""
+    limits = np.finfo(dtype)
+    unit, tiny, largest = float(limits.eps) / 2, float(limits.tiny), float(limits.max) / 2
+    low, high = enclosed.lower, enclosed.upper
+    sizes = [torch.maximum(a.abs(), b.abs()) for a, b in zip(low, high, strict=True)]
+    own = [unit * sizes[0] + tiny]
+    total = [own[0]]
+    inside = (sizes[0] <= largest).flatten(1).all(dim=1)
+    for i, node in enumerate(network.nodes[1:], start=1):
+        held = [total[j] for j in node.inputs]
+        if isinstance(node.op, Relu):
+            added, gathered = (
+                torch.zeros_like(sizes[i]),
+                torch.minimum(held[0], (high[node.inputs[0]] + held[0]).relu()),
+            )
+        else:
+            count = _roundings(node)
+            if count * unit >= 0.5:
+                return None, inside
+            reached = [sizes[j] + total[j] for j in node.inputs]
+            summed = walk.apply(network.magnitude.nodes[i], *reached)
+            inside = inside & (summed <= largest).flatten(1).all(dim=1)
+            added = torch.zeros_like(summed)
+            if count:
+                # What is flushed to 0, or lost below the least number: of each product, value and weight.
+                most = torch.stack([t.flatten(1).amax(dim=1) for t in reached]).amax(dim=0)
+                lost = count * tiny * (1 + most) + tiny * _widest(node)
+                added = count * unit / (1 - count * unit) * summed + lost.reshape(-1, *(1,) * (summed.ndim - 1))
+            gathered = walk.apply(network.radius.nodes[i], *held) + added
+        own.append(added * OWN)
+        total.append(gathered * OWN)
+    return _Drift(own, total, low, high), inside
+
+
+def _roundings(node: Node) -> int:
+    """Most roundings that one element of a node has been through, beginning with its inputs; 0: it only moves them."""
+    if isinstance(node.op, Linear | Conv):
+        return int(node.op.weight[0].numel()) + 1 + FOLDED
+    return 2 + FOLDED if isinstance(node.op, Scale) else int(isinstance(node.op, Add))
+
+
+def _widest(node: Node) -> float:
+    """The largest sum of a row of weights, which what is lost of the inputs is multiplied by."""
+    if isinstance(node.op, Linear | Conv):
+        return float(node.op.weight.abs().flatten(1).sum(dim=1).max())
+    return float(node.op.factor.abs().max()) if isinstance(node.op, Scale) else 2.0
+
+
+def _carried_back(network: Network, drift: _Drift, rows: Tensor) -> Tensor:
+    """The sum over all nodes of |J| own, where J = centre -+ radius is carried from the rows to the input."""
+    last, (domains, count) = len(network.nodes) - 1, (len(drift.own[0]), len(rows))
+    seed = rows.expand(domains, -1, -1).reshape(domains * count, *network.nodes[last].shape)
+    pending: dict[int, tuple[Tensor, Tensor]] = {last: (seed, torch.zeros_like(seed))}
+    found = seed.new_zeros(domains * count)
+
+    def each(t: Tensor) -> Tensor:
+        return t.repeat_interleave(count, dim=0)  # functionals are ordered domain after domain
+
+    for i in range(last, -1, -1):
+        if i not in pending:
+            continue
+        (centre, radius), node = pending.pop(i), network.nodes[i]
+        found += ((centre.abs() + radius) * each(drift.own[i])).flatten(1).sum(dim=1)
+        if not node.inputs:
+            break
+        if isinstance(node.op, Relu):
+            before = (each(t[node.inputs[0]]) for t in (drift.low, drift.high, drift.total))
+            passed: list[tuple[Tensor, Tensor]] = [_through(centre, radius, *before)]
+        else:
+            shapes = [network.nodes[j].shape for j in node.inputs]
+            middles = walk.TRANSPOSE[type(node.op)](node.op, shapes, centre)
+            wide = network.radius.nodes[i].op
+            # In float64 the product of the centres is off by a share of that of their sizes.
+            radii = walk.TRANSPOSE[type(wide)](wide, shapes, radius * OWN + network.rounding * centre.abs())
+            passed = list(zip(middles, radii, strict=True))
+        for j, (middle, spread) in zip(node.inputs, passed, strict=True):
+            if j in pending:
+                first, wide_ = pending[j]
+                total = first + middle
+                pending[j] = total, wide_ + spread + network.rounding * total.abs()
+            else:
+                pending[j] = middle, spread
+    return found.reshape(domains, count)
+
+
+def _through(centre: Tensor, radius: Tensor, low: Tensor, high: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    """What a derivative's interval becomes by a ReLU that passes a share of every difference."""
+    passes, blocks = low - total >= 0, high + total <= 0
+    least, most = (centre - radius).clamp(max=0), (centre + radius).clamp(min=0)
+    centre = torch.where(passes, centre, (least + most) / 2)
+    radius = torch.where(passes, radius, (most - least) / 2 * OWN)
+    return torch.where(blocks, 0.0, centre), torch.where(blocks, 0.0, radius)
