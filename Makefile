@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow kill-test fuzz check bench docs results experiments pins
+.PHONY: help demo test test-slow kill-test fuzz soundness mutants check bench docs results experiments pins
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,6 +33,11 @@ kill-test: $(VENV)/.dev ## kill benches at hundreds of random moments, and see t
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.dev ## damage files at random, and see that every reader stands it
 	$(BIN)/python -m tests.security.fuzz --seconds $(FUZZ_SECONDS) --seed $$(date +%j) --out fuzz-findings
+soundness: $(VENV)/.dev ## two minutes of random problems with known answers, by every kind of bounds
+	$(BIN)/python soundness/campaign.py --seconds 120 --seed 0
+
+mutants: $(VENV)/.dev ## break the code on purpose in places that matter, and see which test notices
+	$(BIN)/python soundness/mutants.py
 
 check: $(VENV)/.dev ## lint, formatting, types, import layers, spelling
 	$(BIN)/ruff check .

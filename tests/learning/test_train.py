@@ -209,13 +209,14 @@ def test_features_are_fitted_before_training_and_kept_when_it_goes_on(tmp_path, 
     def scales(epochs: int) -> Tensor:
         recipe = replace(QUICK, preset="local", epochs=epochs)
         trained = run(tmp_path, lessons, recipe, make=lambda _: build("local", width=4))
-        return trained.model.relus.standard.spread
+        spread: Tensor = trained.model.state_dict()["relus.standard.spread"]
+        return spread
 
     first = scales(1)
     fresh = build("local", width=4)
     fit(fresh, ((part.graph, part.scene) for part in lessons[0].parts))
     assert not torch.equal(first, torch.ones_like(first))
-    assert torch.equal(first, fresh.relus.standard.spread)
+    assert torch.equal(first, fresh.state_dict()["relus.standard.spread"])
     assert torch.equal(scales(2), first)
 
 

@@ -16,6 +16,7 @@ from bough.baselines.base import AbstractBaseline, Run
 from bough.bounds.intermediate import AbstractIntermediate
 from bough.bounds.linear import Region, bound_clause, by_slopes
 from bough.budget import OutOfTime
+from bough.errors import SolverFailure
 from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, Watch, mixed_solver
 from bough.solvers.program import Array
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from bough.solvers.program import MixedProgram
 
 LEAST_MARGIN = 1e-6  # a thousand tolerances
+BELIEVED_WIDTHS = 1e-6, 1e7  # of a program's variables: beyond, tolerances and dropped coefficients decide
 
 
 def margin_of(program: "MixedProgram") -> float:
@@ -34,6 +36,20 @@ def margin_of(program: "MixedProgram") -> float:
     """
     width = program.linear.column_upper - program.linear.column_lower
     return LEAST_MARGIN + TOLERANCE * float(width[np.isfinite(width)].sum())
+
+
+def _check_scales(program: "MixedProgram", title: str) -> None:
+    """Raise where a solver's "safe" is not to be believed: what is narrower than its tolerances it may take for fixed,
+    and what is multiplied by very little it may drop.
+    """
+    width = program.linear.column_upper - program.linear.column_lower
+    width = width[np.isfinite(width) & (width > 0)]
+    least, most = BELIEVED_WIDTHS
+    if len(width) and not (width.min() >= least and width.max() <= most):
+        raise SolverFailure(
+            f"the network's numbers range from {width.min():.1e} to {width.max():.1e}, which {title} cannot tell "
+            "apart; use --method auto"
+        )
 
 
 @final
@@ -81,6 +97,7 @@ class MixedInteger(AbstractBaseline):
         if solution.ending is Ending.OUT_OF_TIME:
             raise OutOfTime
         if solution.ending is Ending.ABOVE:
+            _check_scales(program, self.title)
             run.safe.add(clause)
 
     def _region(self, run: Run, box: int) -> Region:
