@@ -214,7 +214,9 @@ def test_ctrl_c_ends_with_what_is_known(bough: Shell) -> None:
     files = [bough.folder / name for name in ("run.json", "run.txt", "point.npz")]
     options = [f"{o}={f}" for o, f in zip(("--json", "--vnncomp", "--counterexample"), files, strict=True)]
     # The usual command, but it says at every step how far it is: so that the interrupt comes in the middle.
-    script = "import bough.report.console as c, bough.cli as m; c.LOG_EVERY = 0; raise SystemExit(m.main())"
+    # A shell that runs the tests in the background has made them, and so their children, deaf to Ctrl-C.
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "import bough.report.console as c, bough.cli as m; c.LOG_EVERY = 0; raise SystemExit(m.main())"
     process = started("-c", script, "verify", *problem, *options)
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
