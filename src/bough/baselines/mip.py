@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bough.solvers.program import MixedProgram
 
 LEAST_MARGIN = 1e-6  # a thousand tolerances
-BELIEVED_WIDTHS = 1e-6, 1e7  # of a program's variables: beyond, tolerances and dropped coefficients decide
+LEAST_WIDTH = 1e-6  # of a program's variables, for a solver's "safe" to be believed
 
 
 def margin_of(program: "MixedProgram") -> float:
@@ -40,12 +40,11 @@ def margin_of(program: "MixedProgram") -> float:
 
 def _check_scales(program: "MixedProgram", title: str) -> None:
     """Raise where a solver's "safe" is not to be believed: what is narrower than its tolerances it may take for fixed,
-    and what is multiplied by very little it may drop.
+    and so it may where the tolerance of something large, which it scales by, is wider than something small.
     """
     width = program.linear.column_upper - program.linear.column_lower
     width = width[np.isfinite(width) & (width > 0)]
-    least, most = BELIEVED_WIDTHS
-    if len(width) and not (width.min() >= least and width.max() <= most):
+    if len(width) and not width.min() >= max(LEAST_WIDTH, TOLERANCE * width.max()):
         raise SolverFailure(
             f"the network's numbers range from {width.min():.1e} to {width.max():.1e}, which {title} cannot tell "
             "apart; use --method auto"
