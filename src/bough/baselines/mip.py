@@ -32,10 +32,18 @@ def margin_of(program: "MixedProgram") -> float:
 
     Rows and whole numbers that a solver lets be violated by its tolerance only add points, which lowers the minimum:
     that errs on the safe side. What can lift a bound are reduced costs that are wrong by the tolerance, each as much
-    as the column is wide. That is their sum, and a thousand tolerances for whatever else rounds.
+    as the column is wide. That is their sum, and a thousand tolerances for whatever else rounds; where large constants
+    cancel, the tolerance times the largest.
     """
     width = program.linear.column_upper - program.linear.column_lower
-    return LEAST_MARGIN + TOLERANCE * float(width[np.isfinite(width)].sum())
+    return LEAST_MARGIN + TOLERANCE * (float(width[np.isfinite(width)].sum()) + _largest(program))
+
+
+def _largest(program: "MixedProgram") -> float:
+    """The largest number that columns and rows are bounded by."""
+    linear = program.linear
+    ends = np.concatenate([linear.column_lower, linear.column_upper, linear.row_lower, linear.row_upper])
+    return float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
 
 
 def _check_scales(program: "MixedProgram", title: str) -> None:
@@ -44,9 +52,10 @@ def _check_scales(program: "MixedProgram", title: str) -> None:
     """
     width = program.linear.column_upper - program.linear.column_lower
     width = width[np.isfinite(width) & (width > 0)]
-    if len(width) and not width.min() >= max(LEAST_WIDTH, TOLERANCE * width.max()):
+    most = _largest(program)
+    if len(width) and not width.min() >= max(LEAST_WIDTH, TOLERANCE * most):
         raise SolverFailure(
-            f"the network's numbers range from {width.min():.1e} to {width.max():.1e}, which {title} cannot tell "
+            f"the network's numbers range from {width.min():.1e} to {most:.1e}, which {title} cannot tell "
             "apart; use --method auto"
         )
 
