@@ -271,6 +271,7 @@ def test_a_folder_with_something_in_it_is_left_alone(make):
     [
         (("--seed", 1), "seed was 0, and is 1 now"),
         (("--probes", 4), "probes was 5, and is 4 now"),
+        (("--lean", 0.1), "lean was 0.35, and is 0.1 now"),
         (("--clip",), None),
         (("--no-clip",), "clip was True, and is False now"),
     ],
@@ -408,6 +409,7 @@ def test_a_bad_table_writes_nothing(make, change, words):
         (("--count", -1), "-1 properties are wanted"),
         (("--count", 1, "--easy", 1), "give either that, or --easy"),
         (("--probes", 0), "--probes is 0"),
+        (("--lean", 1), "--lean is 1"),
         (("--jobs", 0), "--jobs is 0"),
         (("--timeout", 0), "--timeout is 0.0"),
         (("--limit-seconds", "nan"), "--limit-seconds is nan"),

@@ -32,10 +32,16 @@ def solver(false_from: float, growth: float, limit: float, seen: list[float]):
     return probe
 
 
-@given(st.floats(0, 1.1), st.floats(0, 8), st.sampled_from((*DIFFICULTIES, ANY)), st.integers(1, 14))
-def test_no_probe_is_in_vain_and_what_is_kept_is_right(false_from, growth, asked, probes):
+@given(
+    st.floats(0, 1.1),
+    st.floats(0, 8),
+    st.sampled_from((*DIFFICULTIES, ANY)),
+    st.integers(1, 14),
+    st.floats(0, 1, exclude_min=True, exclude_max=True),
+)
+def test_no_probe_is_in_vain_and_what_is_kept_is_right(false_from, growth, asked, probes, lean):
     seen: list[float] = []
-    tried = tune(solver(false_from, growth, SCALE.limit(asked), seen), BRACKET, SCALE, asked, probes)
+    tried = tune(solver(false_from, growth, SCALE.limit(asked), seen), BRACKET, SCALE, asked, probes, lean)
     assert [probe.eps for probe in tried] == seen
     assert 1 <= len(tried) <= probes
     for k, probe in enumerate(tried):
@@ -118,7 +124,7 @@ def test_a_survey_rules_out_only_what_is_decided_without_a_search(proved_to, fal
     assert [probe.eps for probe in known.edges] == [
         BRACKET.radius(k) for k in (known.below, known.above) if 0 < k <= STEPS
     ]
-    tried = tune(solver(false_from, 3.0, SCALE.limit(asked), []), BRACKET, SCALE, asked, ENOUGH, known)
+    tried = tune(solver(false_from, 3.0, SCALE.limit(asked), []), BRACKET, SCALE, asked, ENOUGH, known=known)
     assert all(BRACKET.radius(known.below) < probe.eps for probe in tried if known.below)
     assert all(known.above > STEPS or probe.eps < BRACKET.radius(known.above) for probe in tried)
 

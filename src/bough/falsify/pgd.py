@@ -33,7 +33,8 @@ class GradientAttack(AbstractFalsifier):
 
     def candidates(self, problem: Problem, deadline: Deadline, turn: int = 0) -> Iterator[tuple[int, Tensor]]:
         """The best point of every clause, box after box; stops a box as soon as one of its points looks unsafe."""
-        generator = torch.Generator().manual_seed(self.seed + turn)
+        # Random numbers are made where they are used: those of a few hundred images take longer than the attack.
+        generator = torch.Generator(self.device).manual_seed(self.seed + turn)
         for box in range(len(problem.property.boxes)):
             deadline.check()
             clauses = [c for c in problem.clauses if c.box == box]
@@ -43,14 +44,14 @@ class GradientAttack(AbstractFalsifier):
     def _attack(
         self, problem: Problem, box: int, clauses: list[Clause], generator: torch.Generator, deadline: Deadline
     ) -> Tensor:
-        device = torch.device(self.device)
+        device = generator.device
         dtype = torch.float32 if device.type == "cuda" else torch.float64  # which is slow on a GPU
         network, asked = problem.network.on(device, dtype), problem.property.boxes[box].on(device)
         clauses = [c.on(device) for c in clauses]
         starts = max(1, min(self.restarts, MOST_ATTACKED // len(clauses)))
         count = starts * len(clauses)
         which = torch.arange(len(clauses), device=device).repeat(starts)  # start 0 of every clause first: the centre
-        noise = torch.rand(count, len(asked.lower), generator=generator, dtype=torch.float64).to(device)
+        noise = torch.rand(count, len(asked.lower), generator=generator, dtype=torch.float64, device=device)
         points = asked.lower + noise * (asked.upper - asked.lower)
         points[: len(clauses)] = asked.centre
         points = asked.project(points)

@@ -10,7 +10,7 @@ from bough.api import LoadedNetwork, Options, load_problem, solve
 from bough.errors import BadInput
 from bough.zoo.datasets import Dataset
 from bough.zoo.table import Surroundings
-from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
+from bough.zoo.tuning import LEAN, Bracket, Outcome, Probe, Scale, survey, tune
 
 WARM_UP_SECONDS = 10.0
 
@@ -30,10 +30,13 @@ class Recipe:
     clip: bool
     probes: int
     seed: int
+    lean: float = LEAN  # where between too cheap and too dear the next radius lies
 
     def __post_init__(self) -> None:
         if self.probes < 1:
             raise BadInput(f"--probes is {self.probes}; give a whole number, 1 or more")
+        if not 0 < self.lean < 1:
+            raise BadInput(f"--lean is {self.lean:g}; give a share between 0 and 1")
         if self.options.gap is not None:
             raise BadInput(f"method '{self.method}' looks for a minimum; give one that looks for a verdict")
 
@@ -41,7 +44,7 @@ class Recipe:
         """What the log says of it, to be recognised by; the method's name stands for its options."""
         return {
             **{name: getattr(self, name) for name in ("network", "dataset", "split", "method", "normalised", "clip")},
-            **{name: getattr(self, name) for name in ("probes", "seed")},
+            **{name: getattr(self, name) for name in ("probes", "seed", "lean")},
             "unit": self.scale.unit,
             "edges": list(self.scale.edges),
             "eps": [self.bracket.low, self.bracket.high],
@@ -100,7 +103,7 @@ def try_image(
         return _outcome(loaded, around, how, eps)
 
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
-    probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, known)
+    probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, recipe.lean, known)
     return Tried(image, asked, around.target, str(options.resolved(loaded.network).device), probes, known.edges)
 
 

@@ -138,13 +138,14 @@ def tune(
     scale: Scale,
     asked: str,
     probes: int = 5,
+    lean: float = LEAN,
     known: Survey = Survey(),  # noqa: B008 (a frozen value)
 ) -> tuple[Probe, ...]:
     """Try radii until one is as hard as asked for, or the probes are used up, or no radius is left."""
     tried: list[Probe] = []
     below, above = known.below, known.above  # steps known to be too cheap, and too dear
     while len(tried) < probes and above - below > 1:
-        middle = below + max(1, int(LEAN * (above - below)))
+        middle = below + max(1, int(lean * (above - below)))
         tried.append(Probe(bracket.radius(middle), probe(bracket.radius(middle))))
         found = scale.dearness(tried[-1].outcome)
         if found == asked:
