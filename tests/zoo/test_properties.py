@@ -271,7 +271,7 @@ def test_a_folder_with_something_in_it_is_left_alone(make):
     [
         (("--seed", 1), "seed was 0, and is 1 now"),
         (("--probes", 4), "probes was 5, and is 4 now"),
-        (("--lean", 0.1), "lean was 0.35, and is 0.1 now"),
+        (("--lean", 0.1), "lean was None, and is 0.1 now"),
         (("--clip",), None),
         (("--no-clip",), "clip was True, and is False now"),
     ],

@@ -1,4 +1,4 @@
-"""Bisection on a radius: against thresholds that are known, by construction and by enumeration of a tiny network."""
+"""The search for a radius: against thresholds that are known, by construction and by enumeration of a tiny network."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from bough.api import LoadedNetwork, Options
 from bough.errors import BadInput
 from bough.zoo.table import DIFFICULTIES, Surroundings
 from bough.zoo.trial import _outcome
-from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, choose, survey, tune
+from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, Survey, choose, survey, tune
 
 SCALE = Scale("bounds", (10, 100, 1000, 10_000))
 BRACKET = Bracket(0.0, 1.0)
@@ -37,7 +37,7 @@ def solver(false_from: float, growth: float, limit: float, seen: list[float]):
     st.floats(0, 8),
     st.sampled_from((*DIFFICULTIES, ANY)),
     st.integers(1, 14),
-    st.floats(0, 1, exclude_min=True, exclude_max=True),
+    st.none() | st.floats(0, 1, exclude_min=True, exclude_max=True),
 )
 def test_no_probe_is_in_vain_and_what_is_kept_is_right(false_from, growth, asked, probes, lean):
     seen: list[float] = []
@@ -80,6 +80,20 @@ def test_with_enough_probes_every_difficulty_is_found(growth, asked):
     kept = choose(tried, SCALE, asked, ())
     assert kept is not None
     assert kept[1] == asked
+
+
+@given(st.floats(10, 60), st.floats(0, 0.5), st.sampled_from(DIFFICULTIES[:3]))
+def test_where_cost_grows_exponentially_five_probes_do_and_at_most_two_are_too_dear(growth, easy_to, asked):
+    def probe(eps: float) -> Outcome:
+        cost = int(10 ** (growth * max(0.0, eps - easy_to)))
+        found = ("timeout", limit) if cost > (limit := int(SCALE.limit(asked))) else ("verified", cost)
+        return Outcome(*found, 0, 0.0)
+
+    edges = (Probe(BRACKET.radius(max(1, int(easy_to * STEPS))), Outcome("verified", 1, 0, 0.0)),)
+    known = Survey(max(1, int(easy_to * STEPS)), STEPS + 1, edges)
+    tried = tune(probe, BRACKET, SCALE, asked, 5, known=known)
+    assert SCALE.dearness(tried[-1].outcome) == asked
+    assert sum(SCALE.dearness(each.outcome) == "timeout" for each in tried) <= 2
 
 
 def test_the_threshold_of_a_tiny_network_by_enumeration():

@@ -95,8 +95,8 @@ def _add_properties(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--clip", action=argparse.BooleanOptionalAction, help="valid pixels only")
     command.add_argument("--probes", type=int, default=5, metavar="N", help="most radii tried per image; 5 by default")
-    lean = "how far from too cheap to too dear the next radius is; 0.35 by default"
-    command.add_argument("--lean", type=float, default=0.35, metavar="SHARE", help=lean)
+    lean = "part what is between too cheap and too dear there, instead of by how cost grows"
+    command.add_argument("--lean", type=float, metavar="SHARE", help=lean)
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the images' order and their targets")
     command.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; the table is the same")
     command.add_argument("--limit-seconds", type=float, metavar="S", help="start no image after S seconds in all")

@@ -10,7 +10,7 @@ from bough.api import LoadedNetwork, Options, load_problem, solve
 from bough.errors import BadInput
 from bough.zoo.datasets import Dataset
 from bough.zoo.table import Surroundings
-from bough.zoo.tuning import LEAN, Bracket, Outcome, Probe, Scale, survey, tune
+from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
 
 WARM_UP_SECONDS = 10.0
 
@@ -30,12 +30,12 @@ class Recipe:
     clip: bool
     probes: int
     seed: int
-    lean: float = LEAN  # where between too cheap and too dear the next radius lies
+    lean: float | None = None  # where between too cheap and too dear the next radius lies, whatever was seen
 
     def __post_init__(self) -> None:
         if self.probes < 1:
             raise BadInput(f"--probes is {self.probes}; give a whole number, 1 or more")
-        if not 0 < self.lean < 1:
+        if self.lean is not None and not 0 < self.lean < 1:
             raise BadInput(f"--lean is {self.lean:g}; give a share between 0 and 1")
         if self.options.gap is not None:
             raise BadInput(f"method '{self.method}' looks for a minimum; give one that looks for a verdict")

@@ -1,13 +1,15 @@
-"""Bisection on a property's radius: what a solver says at each radius enters, what was tried leaves, and what to keep.
+"""Search for a property's radius: what a solver says at each radius enters, what was tried leaves, and what to keep.
 
     dearness    trivial < easy < medium < hard < timeout < beyond
 
 A larger radius is never easier: where a property is false, or too dear, all larger radii are ruled out, and where it is
 true, but too cheap, all smaller ones. Most radii are proved without a split or refuted by an attack, so those are found
-first, by looks that cost next to nothing, and the dear probes lie between. Nothing here solves anything, or looks at a
-clock.
+first, by looks that cost next to nothing, and the dear probes lie between. Between them cost grows about exponentially,
+so the next radius is where it should be what is asked for, by what was seen so far. Nothing here solves anything, or
+looks at a clock.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +21,9 @@ UNITS = ("seconds", "bounds")
 STEPS = 1000  # of the grid of radii: fixed, so that a table can be made again
 FINE, COARSE = 0.03, 0.15  # how well a survey knows its edges: searches begin at the lower one
 LEAN = 0.35  # where a bracket is parted: what is too dear costs all that a probe may, what is too cheap very little
+# The same by growth: the first probes tell how fast cost grows, and nothing else; later ones stop short of their aim
+# while nothing above is known, and never go beyond a share of what is left.
+FIRST, SHORT, MOST = 0.025, 0.8, 0.6
 ANY = "any"
 """What is asked for when the difficulty does not matter: the largest radius that is true, or timed out."""
 
@@ -61,8 +66,19 @@ class Scale:
         """The cost at which a probe ends: more than the difficulty asked for would not help."""
         return self.edges[1 + min(DIFFICULTIES.index(asked), 2)] if asked in DIFFICULTIES else self.edges[-1]
 
+    def aim(self, asked: str) -> float:
+        """The cost to aim at: the middle of the difficulty on a logarithmic scale, or twice what is allowed."""
+        k = DIFFICULTIES.index(asked)
+        if k == len(DIFFICULTIES) - 1:
+            return 2 * self.edges[-1]
+        return math.sqrt(max(self.edges[k], self.edges[k + 1] / 1000) * self.edges[k + 1])
+
+    def spent(self, outcome: Outcome) -> float:
+        """What it cost."""
+        return outcome.seconds if self.unit == "seconds" else outcome.bounds
+
     def cost(self, outcome: Outcome) -> str:
-        """What it cost, in the unit that counts here."""
+        """What it cost, in words."""
         return f"{outcome.seconds:.2f} s" if self.unit == "seconds" else f"{outcome.bounds} bounds"
 
     def dearness(self, outcome: Outcome) -> str:
@@ -74,8 +90,7 @@ class Scale:
             return "timeout"
         if outcome.verdict != Verdict.VERIFIED.value:
             return "beyond"
-        cost = outcome.seconds if self.unit == "seconds" else outcome.bounds
-        return _DEARNESS[sum(cost > edge for edge in self.edges[:3])]
+        return _DEARNESS[sum(self.spent(outcome) > edge for edge in self.edges[:3])]
 
 
 @dataclass(frozen=True)
@@ -138,23 +153,54 @@ def tune(
     scale: Scale,
     asked: str,
     probes: int = 5,
-    lean: float = LEAN,
+    lean: float | None = None,
     known: Survey = Survey(),  # noqa: B008 (a frozen value)
 ) -> tuple[Probe, ...]:
-    """Try radii until one is as hard as asked for, or the probes are used up, or no radius is left."""
+    """Try radii until one is as hard as asked for, or the probes are used up, or no radius is left.
+
+    With `lean`, brackets are parted at that share of them, whatever was seen.
+    """
     tried: list[Probe] = []
     below, above = known.below, known.above  # steps known to be too cheap, and too dear
+    cheap = [(below, known.edges[0].outcome)] if below else []
+    dear: tuple[int, Outcome] | None = None
     while len(tried) < probes and above - below > 1:
-        middle = below + max(1, int(lean * (above - below)))
+        if lean is None and asked != ANY:
+            share = _share(scale, asked, cheap, dear, above - below)
+        else:
+            share = LEAN if lean is None else lean
+        middle = below + max(1, int(share * (above - below)))
         tried.append(Probe(bracket.radius(middle), probe(bracket.radius(middle))))
         found = scale.dearness(tried[-1].outcome)
         if found == asked:
             break
         if _too_cheap(found, asked):
             below = middle
+            cheap.append((middle, tried[-1].outcome))
         else:
             above = middle
+            if found != "beyond":
+                dear = middle, tried[-1].outcome
     return tuple(tried)
+
+
+def _share(
+    scale: Scale, asked: str, cheap: list[tuple[int, Outcome]], dear: tuple[int, Outcome] | None, left: int
+) -> float:
+    """How far up a bracket the cost should be what is aimed at.
+
+    Growth is that of bounds: seconds hardly grow while the root takes most of them.
+    """
+    seen = [*cheap[-2:], *([dear] if dear else [])]
+    rates = [
+        math.log(max(1, after.bounds) / max(1, before.bounds)) / (high - low)
+        for (low, before), (high, after) in zip(seen, seen[1:], strict=False)
+    ]
+    rate = max(rates, default=0.0)  # what was stopped would have cost more
+    if rate <= 0:
+        return min(FIRST * 2 ** len(cheap), MOST)
+    far = math.log(scale.aim(asked) / max(scale.spent(cheap[-1][1]), scale.edges[-1] * 1e-9)) / rate
+    return min(far * (1 if dear else SHORT) / left, MOST)
 
 
 def _too_cheap(found: str, asked: str) -> bool:
