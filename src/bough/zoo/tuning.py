@@ -12,6 +12,7 @@ looks at a clock.
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bough.errors import BadInput
 from bough.verdict.result import Verdict
@@ -194,11 +195,11 @@ def _share(
     seen = [*cheap[-2:], *([dear] if dear else [])]
     rates = [
         math.log(max(1, after.bounds) / max(1, before.bounds)) / (high - low)
-        for (low, before), (high, after) in zip(seen, seen[1:], strict=False)
+        for (low, before), (high, after) in pairwise(seen)
     ]
     rate = max(rates, default=0.0)  # what was stopped would have cost more
     if rate <= 0:
-        return min(FIRST * 2 ** len(cheap), MOST)
+        return min(FIRST * 2.0 ** len(cheap), MOST)
     far = math.log(scale.aim(asked) / max(scale.spent(cheap[-1][1]), scale.edges[-1] * 1e-9)) / rate
     return min(far * (1 if dear else SHORT) / left, MOST)
 
