@@ -3,6 +3,8 @@
 Beyond the device's memory domains go to the host and come back; nothing is lost on the way, nor when both are full.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +14,8 @@ from torch import Tensor
 
 from bough.budget import OutOfMemory
 from bough.domain.batch import Bounds, DomainBatch
-from bough.search.frontier import FIRST_CAPACITY, Frontier
+from bough.search import frontier as module
+from bough.search.frontier import FIRST_CAPACITY, Frontier, Pool
 
 
 def some(lowers: list[float], depth: int = 0) -> DomainBatch:
@@ -167,3 +170,47 @@ def test_domains_that_cannot_be_unpacked_stay_open():
         frontier.pick(2)
     assert len(frontier) == 3
     assert frontier.pick(3).lower.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_where_the_device_is_full_domains_go_to_the_host(monkeypatch, which):
+    """Others may use the device, too: growing fails at any of its allocations, the first time and ever after."""
+    cat, calls = torch.cat, iter(range(1 << 20))
+
+    def full(tensors: list[Tensor]) -> Tensor:
+        if next(calls) >= which and tensors[0].device.type == "cpu" and growing:
+            raise torch.OutOfMemoryError
+        return cat(tensors)
+
+    frontier, growing, room = Frontier(), True, FIRST_CAPACITY
+    grow = Pool._grow
+
+    def grows(pool: Pool) -> None:
+        nonlocal growing
+        growing = pool is frontier._near
+        grow(pool)
+
+    monkeypatch.setattr(Pool, "_grow", grows)
+    monkeypatch.setattr(torch, "cat", full)
+    monkeypatch.setattr(module, "MOVED", 100)
+    for start in range(0, 3 * room, room // 2):
+        frontier.push(numbered([float((7 * k) % (3 * room)) for k in range(start, start + room // 2)], start))
+    assert len(frontier) == 3 * room
+    got = [frontier.pick(200) for _ in range(3 * room // 200 + 1)]
+    assert sorted(depth for each in got for depth in each.depth.tolist()) == list(range(3 * room))
+
+
+def test_a_move_that_fails_leaves_domains_where_they_were(monkeypatch):
+    frontier = Frontier(device_bytes=8 * row_bytes())
+    frontier.push(numbered([float(k) for k in range(6)], 0))
+    push, full = Pool.push, [True]
+
+    def fails(pool: Pool, *what: Any) -> None:
+        if pool is frontier._far and full:
+            raise MemoryError
+        push(pool, *what)
+
+    monkeypatch.setattr(Pool, "push", fails)
+    with pytest.raises(MemoryError):
+        frontier.push(numbered([float(k) for k in range(6, 12)], 6))
+    assert frontier.pick(12).lower.tolist() == [float(k) for k in range(12)]

@@ -14,6 +14,7 @@ from bough.budget import OutOfMemory
 from bough.domain.batch import DomainBatch
 
 Columns = tuple[Tensor, ...]
+MOVED = 1 << 16  # rows at a time
 FIRST_CAPACITY = 1024
 INFINITE = float("inf")
 
@@ -35,6 +36,11 @@ class Pool:
         return 24 + sum(c[0].numel() * c.element_size() for c in self._columns)
 
     @property
+    def free(self) -> int:
+        """Rows that can be added without growing."""
+        return len(self._lower) - self.used
+
+    @property
     def lowest(self) -> float:
         """The lowest bound held."""
         return float(self._lower.min())
@@ -42,13 +48,13 @@ class Pool:
     def push(self, rows: Columns, lower: Tensor, age: Tensor) -> None:
         """Add rows."""
         count, device = len(lower), self._lower.device
-        while self.used + count > len(self._lower):
+        while count > self.free:
             self._grow()
-        left = len(self._lower) - self.used
-        at = self._free[left - count : left]
+        at = self._free[self.free - count : self.free]
         for column, new in zip(self._columns, rows, strict=True):
             column[at] = new.to(device)
-        self._lower[at], self._age[at] = lower.to(device), age.to(device)
+        self._age[at] = age.to(device)
+        self._lower[at] = lower.to(device)  # last: until then the rows count as free
         self.used += count
 
     def take(self, count: int, *, lowest: bool = True) -> tuple[Columns, Tensor, Tensor]:
@@ -75,20 +81,20 @@ class Pool:
         return lowest
 
     def _release(self, at: Tensor) -> None:
-        left = len(self._lower) - self.used
-        self._free[left : left + len(at)] = at
+        self._free[self.free : self.free + len(at)] = at
         self._lower[at] = INFINITE
         self.used -= len(at)
 
     def _grow(self) -> None:
-        """Double the arrays; the free rows' numbers stay below all used entries of the stack."""
+        """Double the arrays, all of them or none; the free rows' numbers stay below all used entries of the stack."""
         old = len(self._lower)
-        free = self._free[: old - self.used]
-        self._lower = torch.cat([self._lower, torch.full_like(self._lower, INFINITE)])
-        self._age = torch.cat([self._age, torch.zeros_like(self._age)])
-        self._columns = [torch.cat([c, torch.zeros_like(c)]) for c in self._columns]
+        free = self._free[: self.free]
         fresh = torch.arange(old, 2 * old, device=free.device)
-        self._free = torch.cat([free, fresh, torch.zeros(self.used, dtype=torch.int64, device=free.device)])
+        stack = torch.cat([free, fresh, torch.zeros(self.used, dtype=torch.int64, device=free.device)])
+        lower = torch.cat([self._lower, torch.full_like(self._lower, INFINITE)])
+        age = torch.cat([self._age, torch.zeros_like(self._age)])
+        columns = [torch.cat([c, torch.zeros_like(c)]) for c in self._columns]
+        self._lower, self._age, self._columns, self._free = lower, age, columns, stack
 
 
 @final
@@ -97,8 +103,8 @@ class Frontier:
     authors' code.
 
     The one mutable part of a search's state: copying a queue at every step would cost more than the steps. Beyond
-    `device_bytes` the best-bounded half moves to host memory, and comes back when the rest is nearly done; beyond
-    `host_bytes` there is `OutOfMemory`.
+    `device_bytes`, or what others leave of the device's memory, the best-bounded half moves to host memory, and comes
+    back when the rest is nearly done; beyond `host_bytes` there is `OutOfMemory`.
     """
 
     def __init__(
@@ -140,14 +146,18 @@ class Frontier:
             self._near = Pool(rows, domains.lower.device)
         age = self.pushed + torch.arange(len(domains), device=domains.lower.device)
         self.pushed += len(domains)
-        self._near.push(rows, domains.lower, age)
+        try:
+            self._near.push(rows, domains.lower, age)
+        except torch.OutOfMemoryError:
+            self._spill(self._near, rows)
+            self._near.push(rows, domains.lower, age)
         if self._near.used * self._near.row_bytes > self._limits[0]:
             self._spill(self._near, rows)
 
     def _spill(self, near: Pool, like: Columns) -> None:
         if self._far is None:
             self._far = Pool(like, torch.device("cpu"))
-        self._far.push(*near.take(near.used // 2, lowest=False))
+        _move(near, self._far, near.used // 2, lowest=False)
         if self._far.used * self._far.row_bytes > self._limits[1]:
             raise OutOfMemory(f"{len(self)} open domains fill the memory budget")
 
@@ -156,8 +166,8 @@ class Frontier:
         if self._near is None:
             raise IndexError("the frontier is empty")
         if self._far is not None and self._near.used < count:
-            room = max(count, int(self._limits[0] / self._near.row_bytes / 2))
-            self._near.push(*self._far.take(min(room, self._far.used)))
+            room = max(count, int(min(self._near.free, self._limits[0] / self._near.row_bytes / 2)))
+            _move(self._far, self._near, min(room, self._far.used))
         taken = self._near.take(count)
         self.picked = taken[2]
         try:
@@ -169,3 +179,15 @@ class Frontier:
     def prune(self, cutoff: float) -> float:
         """Drop the domains above a cutoff; returns the lowest bound dropped."""
         return min((pool.drop_above(cutoff) for pool in self._pools() if pool.used), default=INFINITE)
+
+
+def _move(source: Pool, target: Pool, count: int, *, lowest: bool = True) -> None:
+    """Move rows, a few at a time, since a copy of all would take the memory that is short; none is ever in neither."""
+    while count > 0:
+        taken = source.take(min(count, MOVED), lowest=lowest)
+        try:
+            target.push(*taken)
+        except BaseException:
+            source.push(*taken)
+            raise
+        count -= MOVED
