@@ -10,6 +10,7 @@ but a domain with every ReLU decided may stay open that an exact method would cl
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
@@ -199,13 +200,7 @@ class PlanetBounding(AbstractBounding):
         neurons = torch.stack(ambiguous).any(dim=0).nonzero()[:, 0]
         wide = torch.zeros(6, len(domains), self._network.neurons, dtype=torch.float64)
         points = torch.zeros(len(domains), self._network.inputs, dtype=torch.float64)
-        for d, c in enumerate(domains.clause.tolist()):
-            clause = self._problem.clauses[c]
-            try:
-                solution = self._solve(domains, d, clause, np.inf, deadline)
-            except SolverFailure as failure:
-                _log.info("a domain is seen without its relaxation: %s", failure)
-                continue
+        for d, clause, solution in self._solved_again(domains, deadline):
             if solution.status is Status.OPTIMAL:
                 self._see(clause, domains.bounds[torch.tensor([d])], solution, wide[:, d])
                 centre = self._root_region(clause.box, deadline).lower[0]
@@ -289,16 +284,19 @@ class PlanetBounding(AbstractBounding):
         most = max(len(clause.offsets) for clause in self._problem.clauses)
         numbers = torch.full((len(domains), self._network.neurons), torch.nan, dtype=torch.float64)
         weights = torch.zeros(len(domains), most, dtype=torch.float64)
-        for d, c in enumerate(domains.clause.tolist()):
-            clause = self._problem.clauses[c]
-            try:
-                solution = self._solve(domains, d, clause, np.inf, deadline)
-            except SolverFailure as failure:
-                _log.info("a domain is left without multipliers: %s", failure)
-                continue
+        for d, clause, solution in self._solved_again(domains, deadline):
             found, multipliers, _ = self._duals(clause, [solution])
             weights[d, : len(clause.offsets)], numbers[d] = found[0], multipliers[0]
         return Evidence(torch.arange(self._network.neurons), numbers, weights, direct=True)
+
+    def _solved_again(self, domains: DomainBatch, deadline: Deadline) -> Iterator[tuple[int, Clause, Solution]]:
+        """Each LP without a cutoff; a domain that the solver fails on is left out."""
+        for d, c in enumerate(domains.clause.tolist()):
+            clause = self._problem.clauses[c]
+            try:
+                yield d, clause, self._solve(domains, d, clause, np.inf, deadline)
+            except SolverFailure as failure:
+                _log.info("a domain is left as it is: %s", failure)
 
     def _point(self, box: int, solution: Solution, centre: Tensor) -> Tensor:
         """The LP's input point, inside the box."""
