@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow kill-test fuzz soundness mutants check bench docs results experiments pins
+.PHONY: help demo test test-slow kill-test fuzz soundness mutants check bench docs pictures results experiments pins
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,7 +50,10 @@ bench: $(VENV)/.installed ## measure the speed of the hot paths
 	@set -e; for script in $(wildcard benchmarks/*.py); do echo "$$script"; $(BIN)/python "$$script"; done
 
 docs: $(VENV)/.docs ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: $(VENV)/.installed ## draw the documentation's pictures anew
+	$(BIN)/python tools/draw_explanation.py
 
 results: $(VENV)/.installed ## repeat the published figures
 	$(BIN)/python experiments/00_known_verdicts.py

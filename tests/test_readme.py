@@ -15,16 +15,16 @@ README = Path(__file__).parents[1] / "README.md"
 _ENDS = {"|", ">", ">>", "2>", "&&", ";", "&"}  # from here on it is the shell's
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, page: Path = README) -> list[str]:
     """The fenced blocks in one language."""
-    text = README.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\b[^\n]*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[list[str]]:
+def commands(page: Path = README) -> list[list[str]]:
     """The words after `bough` of every command shown at a prompt."""
     found = []
-    for block in blocks("console"):
+    for block in blocks("console", page):
         joined = re.sub(r"\\\n\s*>?", " ", block)
         for line in joined.splitlines():
             if re.match(r"\$ (\S+/)?bough\b", line):

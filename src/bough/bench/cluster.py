@@ -20,8 +20,10 @@ from bough.bench.remote import supervise
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.budget import Deadline
-from bough.errors import BadInput
+from bough.errors import BadInput, OutputError
+from bough.report.record import write_bytes
 
+_log = logging.getLogger(__name__)
 RETRIES = 8  # of a run whose process or machine was lost
 Item = TypeVar("Item")
 
@@ -71,6 +73,8 @@ class Cluster(AbstractEngine):
         """Keep the cluster busy."""
         cuda = any(run.may_use_cuda(task.method.options) for task in tasks)
         for task, ended in self.each(tasks, self._parcel, (run.prepare_shipped, (cuda,)), limit, beat):
+            if task.trace is not None and ended.failure is None:
+                _keep(task.trace.path, ended.answer[1])
             yield record_of(task, ended)
 
     def _parcel(self, task: Task) -> Parcel:
@@ -116,6 +120,16 @@ class Cluster(AbstractEngine):
             finally:
                 for left in at_work:
                     ray.cancel(left, force=True)
+
+
+def _keep(path: Path, trace: bytes | None) -> None:
+    """Write a trace that came with a record, which is worth more: it is not lost with the trace."""
+    if trace is None:
+        return
+    try:
+        write_bytes(path, trace)
+    except OutputError as error:
+        _log.warning("a trace is lost: %s", error)
 
 
 class _Files:

@@ -1,5 +1,6 @@
 """A task enters, its record leaves: by a search in this process, or without one, saying why."""
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,9 +18,11 @@ from bough.budget import Deadline
 from bough.errors import BoughError
 from bough.problem.problem import Problem
 from bough.report.record import Run, record
+from bough.report.trace import TraceWriter
 from bough.verdict.result import Result
 
 Loader = Callable[[Path, Path], tuple[Problem, float]]
+_log = logging.getLogger(__name__)
 
 
 def loader() -> Loader:
@@ -57,13 +60,26 @@ def _run(task: Task, load: Loader) -> tuple[Entry, bool]:
     try:
         problem, load_seconds = load(asked.network, asked.property)
         begun()
-        result = solve(problem, options)
+        result = _solved(task, problem, options)
         options = options.resolved(problem.network)
     except Exception as error:  # noqa: BLE001 - a crash is a row of the table
         failure, foreseen = f"{type(error).__name__}: {error}", isinstance(error, BoughError)
     if result is not None and result.reason == "interrupted":  # a search ends with what it knows; the bench ends
         raise KeyboardInterrupt
     return _entry(task, options, result, failure, load_seconds), not foreseen
+
+
+def _solved(task: Task, problem: Problem, options: Options) -> Result:
+    """Search, with a trace where one is asked for; one that cannot be written to its end does not end the search."""
+    if task.trace is None:
+        return solve(problem, options)
+    about = {**options.resolved(problem.network).told(), **task.trace.about}
+    with TraceWriter(task.trace.path, problem, about, task.trace.limit) as trace:
+        result = solve(problem, options, (trace,))
+        trace.finish(result)
+    if trace.trouble is not None:
+        _log.warning("the trace %s is not whole: %s", task.trace.path, trace.trouble)
+    return result
 
 
 def _entry(
@@ -131,14 +147,24 @@ def prepare_shipped(cuda: bool) -> tuple[None, bool]:
 
 def run_shipped(
     run: Callable[[Task], tuple[Entry, bool]], fresh: bool, task: Task, copies: Mapping[str, str]
-) -> tuple[tuple[Entry, bool], bool]:
-    """Run a task on copies of its files; the record speaks of the originals."""
+) -> tuple[tuple[Entry, bytes | None], bool]:
+    """Run a task on copies of its files; the record speaks of the originals, and a trace leaves with it."""
     asked, options = task.instance, task.method.options
     here = replace(asked, network=Path(copies[str(asked.network)]), property=Path(copies[str(asked.property)]))
     weights = options.weights if options.weights is None else copies.get(options.weights, options.weights)
-    entry, unforeseen = run(
-        replace(task, instance=here, method=replace(task.method, options=replace(options, weights=weights)))
-    )
+    method = replace(task.method, options=replace(options, weights=weights))
+    trace = None if task.trace is None else replace(task.trace, path=here.network.with_name(task.trace.path.name))
+    entry, unforeseen = run(replace(task, instance=here, method=method, trace=trace))
     for original, copy in copies.items():
         entry = {k: v.replace(copy, original) if isinstance(v, str) else v for k, v in entry.items()}
-    return (entry, unforeseen), fresh or unforeseen
+    return (entry, None if trace is None else _taken(trace.path)), fresh or unforeseen
+
+
+def _taken(path: Path) -> bytes | None:
+    """What a file holds, which is not needed here any more; None where nothing was written."""
+    try:
+        written = path.read_bytes()
+        path.unlink()
+    except OSError:
+        return None
+    return written

@@ -26,6 +26,15 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class TraceFile:
+    """Where a run's trace is written, how many nodes of it, and what it is called there, as in its record."""
+
+    path: Path
+    limit: int
+    about: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Task:
     """One run: an instance of a list, and a method; `known` is the verdict on record."""
 
@@ -34,6 +43,7 @@ class Task:
     method: Method
     known: str | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+    trace: TraceFile | None = None
 
     @property
     def key(self) -> Key:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bough.budget import Deadline
-from bough.cli.shared import DEFECT, UNFINISHED, images_of, limit_of, number, say
+from bough.cli.shared import DEFECT, UNFINISHED, images_of, limit_of, make_folder, number, say
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ def add(commands: Any) -> None:
     bench.add_argument("--every", type=int, default=1, metavar="N", help="every N-th of these instances, the first too")
     bench.add_argument("--device", metavar="NAME", help="where methods run that do not say it themselves")
     bench.add_argument("--limit-seconds", type=float, metavar="S", help="start no run after S seconds in all")
+    bench.add_argument(
+        "--trace", type=Path, metavar="DIR", help="write what each search does there, for `bough report`"
+    )
+    bench.add_argument("--trace-limit", type=int, metavar="N", help="follow each tree for N nodes; 20,000")
     bench.add_argument("--known", type=Path, metavar="FILE", help="CSV of verdicts that are known; another is a defect")
     where = bench.add_argument_group("where runs happen")
     where.add_argument("--jobs", type=int, metavar="N", help="runs at once; 1, and with ray all that there is room for")
@@ -80,6 +84,7 @@ def _bench(options: argparse.Namespace) -> int:
     from bough.bench.summary import is_wrong, progress_line, table
     from bough.bench.tally import Tally
     from bough.bench.tasks import Selection, plan
+    from bough.bench.traces import untraced
 
     engine = _engine(options)
     methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
@@ -90,11 +95,16 @@ def _bench(options: argparse.Namespace) -> int:
     tasks = plan(options.instances, methods, selection, known, listed)
     if options.known is not None and all(task.known is None for task in tasks):
         say(f"note: {options.known} has no verdict for any of these instances")
+    tasks = _traced(options, tasks)
     if options.dry_run:
         return _dry_run(options, tasks, engine)
+    if options.trace is not None:
+        make_folder(options.trace)
     with Ledger(options.out, resume=options.resume, note=lambda line: say(f"note: {line}")) as ledger:
         if problems is not None:
             problems.write()
+        if lacking := untraced(tasks, ledger.done):
+            say(f"note: {lacking} runs are in {options.out} without a trace in {options.trace}; they are not repeated")
         torch.set_num_threads(1)
         tally = Tally(tasks, ledger.done, engine.jobs)
         tally.recorded(ledger.done[task.key] for task in tasks if task.key in ledger.done)
@@ -179,6 +189,23 @@ def _engine(options: argparse.Namespace) -> "AbstractEngine":
 
     share = 1.0 if options.gpu_share is None else options.gpu_share
     return Cluster(options.jobs, limits, options.fresh, share, options.ray_address)
+
+
+def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Task, ...]":
+    """The tasks with files for their traces, if these are asked for."""
+    from bough.bench.traces import NODES, searches, with_traces
+
+    if options.trace is None:
+        if options.trace_limit is not None:
+            raise BadInput("--trace-limit limits traces; give --trace DIR, too")
+        return tasks
+    if options.trace.exists() and not options.trace.is_dir():
+        raise BadInput(f"--trace {options.trace} is a file; name a folder, which gets a file for each run")
+    followed = with_traces(tasks, options.trace, NODES if options.trace_limit is None else options.trace_limit)
+    others = sorted({task.method.name for task in tasks if not searches(task)})
+    if others:
+        say(f"note: no trace of {', '.join(others)}: other solvers leave none")
+    return followed
 
 
 def _problems(options: argparse.Namespace) -> "Problems | None":

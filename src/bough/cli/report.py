@@ -19,11 +19,11 @@ def add(commands: Any) -> None:
     report.add_argument(
         "--trace",
         type=Path,
-        metavar="FILE",
+        metavar="PATH",
         nargs="+",
         action="extend",
         default=[],
-        help="traces of `bough verify --trace`: bounds over time, and trees to walk through",
+        help="traces of `bough verify --trace`, or folders of `bough bench --trace`: bounds over time, and trees",
     )
     report.add_argument(
         "--counterexamples",
@@ -39,11 +39,11 @@ def _report(options: argparse.Namespace) -> int:
     from bough.report.page import document, payload, read_points
     from bough.report.record import write_text
     from bough.report.runs import read_runs
-    from bough.report.trace import read_trace
+    from bough.report.trace import read_traces
 
     notes: list[str] = []
     entries = read_runs(options.runs, notes.append)
-    traces = [read_trace(path, notes.append) for path in options.trace]
+    traces = read_traces(options.trace, notes.append)
     points = [] if options.counterexamples is None else read_points(options.counterexamples, entries, notes.append)
     data = payload(entries, traces, points, notes)
     for note in notes:

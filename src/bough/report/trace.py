@@ -34,6 +34,7 @@ LIMIT = 200_000  # nodes followed, unless told
 LARGEST_INPUT = 1 << 16  # elements of an input that is written down
 OPEN, CLOSED, EMPTY, STUCK = "ocxs"  # how a node ended when it was bounded; an open one may be split later
 BY_RULE, BY_BACKUP, BY_NONE = "rbn"  # who chose a split; none: what the rule chose could not be split
+ENDINGS = (".jsonl", ".jsonl.gz")
 IMAGE_AXES = 3  # channels, height, width
 
 
@@ -302,6 +303,28 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
     if end is None:
         note(f"{path} ends before its search did")
     return Trace(header, steps, nodes, end, stopped)
+
+
+def read_traces(paths: Iterable[Path], note: Callable[[str], None] = lambda _: None) -> list[Trace]:
+    """The traces in files, and all of folders; what a run that was killed at once left in a folder is left out."""
+    found: list[Trace] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(read_trace(path, note))
+            continue
+        files = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS))
+        if not files:
+            raise BadInput(f"{path} holds no trace; give a folder of `bough bench --trace`")
+        found.extend(trace for file in files if (trace := _whole_enough(file, note)) is not None)
+    return found
+
+
+def _whole_enough(path: Path, note: Callable[[str], None]) -> Trace | None:
+    try:
+        return read_trace(path, note)
+    except BadInput as error:
+        note(f"left out: {error}")
+        return None
 
 
 STEP = ("seconds", "lower", "upper", "open", "branches", "bounds")

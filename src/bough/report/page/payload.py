@@ -8,6 +8,7 @@ from bough.errors import BadInput
 from bough.report.page.points import Point, points_of, stem
 from bough.report.record import versions
 from bough.report.runs import SOLVED, Entry, instance_of, method_of, oddities
+from bough.report.statistics import counts_branches
 from bough.report.trace import Nodes, Trace
 
 MOST_STEPS = 2000  # of a trace, in the plot of bounds
@@ -86,6 +87,7 @@ def _run(entry: Entry, number: dict[Instance, int]) -> dict[str, Any]:
         "method": method_of(entry),
         **{name: entry.get(name) for name in COPIED},
         "lower": entry.get("lower_bound"),
+        "counted": counts_branches(entry),
         "learnt": entry.get("learnt_decisions") or 0,
         "backup": entry.get("backup_decisions") or 0,
     }

@@ -32,8 +32,8 @@ function drawInstance(page, id) {
       : h(
           "p",
           { class: "empty" },
-          "No trace of this instance: run `bough verify … --trace FILE` and give the file to ",
-          "`bough report --trace FILE` to see its bound over time and its tree.",
+          "No trace of this instance: run `bough bench … --trace DIR` (or `bough verify … --trace FILE`) and give ",
+          "that to `bough report --trace` to see its bound over time and its tree.",
         ),
     instance.traces.length ? explorers(instance.traces) : null,
   );
@@ -51,17 +51,9 @@ function instanceSentence(instance) {
 }
 
 function instanceRuns(id) {
-  const figure = (key, name) => ({ key, name, text: (run) => number(run[key]) });
   const table = new Table(
     [
-      { key: "method", name: "method", left: true, cell: (run) => named(run.method) },
-      { key: "outcome", name: "verdict", left: true, cell: (run) => verdict(run) },
-      figure("seconds", "seconds"),
-      figure("timeout", "limit s"),
-      figure("branches", "branches"),
-      figure("bounds", "bounds"),
-      figure("depth", "depth"),
-      figure("lower", "lower bound"),
+      ...runColumns(),
       ...(RUNS_OF[id].some((run) => run.learnt || run.backup)
         ? [figure("learnt", "learnt decisions"), figure("backup", "by backup")]
         : []),

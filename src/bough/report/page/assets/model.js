@@ -56,38 +56,37 @@ function view() {
   return { methods, instances, runs };
 }
 
-/** Seconds, with what was not solved at the limit, as the paper counts them. */
+// These figures are those of report/statistics.py, and a test holds them against each other.
+
+/** Seconds as the paper's averages take them: without an answer the limit, or more if it was overrun. */
 function atLimit(run) {
-  return run.solved ? run.seconds : (run.timeout ?? run.seconds);
+  return run.solved ? run.seconds : Math.max(run.seconds ?? 0, run.timeout ?? 0);
 }
 
-/** Penalised: what was not solved counts twice its limit; not known where there is no limit. */
+/** PAR-2: what was not solved counts twice its limit; without a limit, twice what it took. */
 function penalised(run) {
-  return run.solved ? run.seconds : run.timeout === null ? null : 2 * run.timeout;
+  return run.solved ? run.seconds : 2 * (run.timeout || run.seconds || 0);
 }
 
 /** One line of the summary per method that has runs. */
 function summaries({ methods, runs }) {
-  const mine = (name) => runs.filter((run) => run.method === name);
-  const solvedBy = methods.map(
-    (name) =>
-      new Set(
-        mine(name)
-          .filter((run) => run.solved)
-          .map((run) => run.instance),
-      ),
-  );
-  const common = solvedBy.length ? [...solvedBy[0]].filter((k) => solvedBy.every((set) => set.has(k))) : [];
-  const shared = new Set(common);
-  return methods.map((name) => summary(name, mine(name), shared)).filter((line) => line.runs);
+  const mine = new Map(methods.map((name) => [name, runs.filter((run) => run.method === name)]));
+  const solved = new Map([...mine].map(([name, its]) => [name, its.filter((run) => run.solved)]));
+  // Branches are averaged over what every search solved: not those of other solvers, whose nodes are no branches, and
+  // a search that solved nothing has no say.
+  const searches = methods.filter((name) => solved.get(name).length && solved.get(name).every((run) => run.counted));
+  const sets = searches.map((name) => new Set(solved.get(name).map((run) => run.instance)));
+  const shared = new Set(sets.length ? [...sets[0]].filter((k) => sets.every((set) => set.has(k))) : []);
+  return methods
+    .map((name) => summary(name, mine.get(name), shared, searches.includes(name)))
+    .filter((line) => line.runs);
 }
 
-function summary(method, runs, shared) {
+function summary(method, runs, shared, isSearch) {
   const count = (outcome) => runs.filter((run) => run.outcome === outcome).length;
-  const known = (values) => values.filter((value) => value !== null && value !== undefined);
-  const times = known(runs.map(atLimit)),
-    penalties = runs.map(penalised);
+  const times = runs.map(atLimit);
   const both = runs.filter((run) => run.solved && shared.has(run.instance));
+  const average = (key) => (isSearch && both.every((run) => run[key] !== null) ? mean(both.map((run) => run[key])) : null);
   return {
     method,
     runs: runs.length,
@@ -100,9 +99,9 @@ function summary(method, runs, shared) {
     error: count("error"),
     median: median(times),
     mean: mean(times),
-    par2: penalties.includes(null) ? null : mean(penalties),
-    branches: mean(known(both.map((run) => run.branches))),
-    bounds: mean(known(both.map((run) => run.bounds))),
+    par2: mean(runs.map(penalised)),
+    branches: average("branches"),
+    bounds: average("bounds"),
   };
 }
 
@@ -126,11 +125,11 @@ function headline(lines) {
 function fewest(lines) {
   const shared = lines[0].shared;
   const ranked = lines.filter((line) => line.branches !== null).sort((a, b) => a.branches - b.branches);
-  if (!shared || ranked.length < 2) return "No instance is solved by all of them.";
+  if (!shared || ranked.length < 2) return "No instance is solved by every search.";
   const [least] = ranked,
     most = ranked[ranked.length - 1];
   if (least.branches === most.branches)
-    return `On the ${number(shared)} that all solve, they take equally many branches.`;
+    return `On the ${number(shared)} that every search solves, they take equally many branches.`;
   const figures = `${number(least.branches)} in the mean, ${most.method} ${number(most.branches)}`;
-  return `On the ${number(shared)} that all solve, ${least.method} takes the fewest branches: ${figures}.`;
+  return `On the ${number(shared)} that every search solves, ${least.method} takes the fewest branches: ${figures}.`;
 }

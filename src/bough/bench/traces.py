@@ -1,0 +1,54 @@
+"""Where the trace of each run goes: tasks and a folder enter, tasks that name a file of their own leave."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bough.baselines import BY_OTHERS
+from bough.bench.summary import Entry
+from bough.bench.tasks import Key, Task, TraceFile
+from bough.errors import BadInput
+
+NODES = 20_000  # of each tree, unless told: a page of many trees has to be opened, too
+ENDING = ".jsonl.gz"
+_LONGEST = 60  # characters of a name within a name
+
+
+def with_traces(tasks: Sequence[Task], folder: Path, limit: int = NODES) -> tuple[Task, ...]:
+    """The same tasks, those that search with a file for their trace; at least one has to."""
+    if limit < 0:
+        raise BadInput(f"--trace-limit is {limit}; give a whole number of nodes, 0 or more")
+    followed = tuple(replace(task, trace=_file(task, folder, limit)) if searches(task) else task for task in tasks)
+    if not any(map(searches, tasks)):
+        raise BadInput("--trace follows bough's own search, and no method here has one; leave it out")
+    return followed
+
+
+def searches(task: Task) -> bool:
+    """Whether there is a search to follow: other solvers have none."""
+    return task.method.options.method not in BY_OTHERS
+
+
+def untraced(tasks: Sequence[Task], done: Mapping[Key, Entry]) -> int:
+    """How many runs are recorded, so that they are not repeated, and left no trace."""
+    return sum(task.key in done and task.trace is not None and not task.trace.path.exists() for task in tasks)
+
+
+def trace_name(task: Task) -> str:
+    """A file's name for a run: readable, safe on any system, and no other run's."""
+    asked = task.instance
+    names = (_bare(asked.network.name), _bare(asked.property.name), task.method.name)
+    words = "-".join(re.sub(r"[^A-Za-z0-9._=,+-]+", "_", name)[:_LONGEST] for name in names).lstrip(".-")
+    return f"{words}-{hashlib.sha256(repr(task.key).encode()).hexdigest()[:8]}{ENDING}"
+
+
+def _file(task: Task, folder: Path, limit: int) -> TraceFile:
+    asked = task.instance
+    about = {"network": str(asked.network), "property": str(asked.property), "method": task.method.name}
+    return TraceFile(folder / trace_name(task), limit, about)
+
+
+def _bare(name: str) -> str:
+    return name.removesuffix(".gz").removesuffix(".vnnlib").removesuffix(".onnx")
