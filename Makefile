@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow kill-test fuzz soundness mutants check bench docs pictures results experiments pins
+.PHONY: help demo test test-slow kill-test fuzz soundness mutants check bench docs pictures results experiments pins corruptions verdicts verdicts-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,8 +33,19 @@ kill-test: $(VENV)/.dev ## kill benches at hundreds of random moments, and see t
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.dev ## damage files at random, and see that every reader stands it
 	$(BIN)/python -m tests.security.fuzz --seconds $(FUZZ_SECONDS) --seed $$(date +%j) --out fuzz-findings
+
 soundness: $(VENV)/.dev ## two minutes of random problems with known answers, by every kind of bounds
 	$(BIN)/python soundness/campaign.py --seconds 120 --seed 0
+
+corruptions: $(VENV)/.dev ## spoil real certificates a thousand times, and see that `bough check` rejects each
+	$(BIN)/python soundness/corrupt.py --certificates corruptions-out --out corruptions-out/tried.jsonl --count 1200
+
+VERDICTS := $(BIN)/python soundness/table.py --timeout 5 --jobs 1
+verdicts: $(VENV)/.dev ## 120 competition instances by two bounders and three rules, against the verdicts on record: an hour
+	$(VERDICTS) --count 120 --out verdicts.jsonl $(if $(wildcard verdicts.jsonl),--resume)
+
+verdicts-all: $(VENV)/.dev ## the same for all 555 instances: up to five hours
+	$(VERDICTS) --count 0 --out verdicts-all.jsonl $(if $(wildcard verdicts-all.jsonl),--resume)
 
 mutants: $(VENV)/.dev ## break the code on purpose in places that matter, and see which test notices
 	$(BIN)/python soundness/mutants.py

@@ -5,7 +5,8 @@
     │   ├── NetworkError          a network that cannot be read or trusted
     │   │   └── UnsupportedOperator
     │   ├── PropertyError         a property that cannot be read or does not fit the network
-    │   ├── CertificateError      a certificate that cannot be read
+    │   ├── CertificateError      a certificate that cannot be believed
+    │   │   └── UnreadableCertificate
     │   └── OutputError           a result that cannot be written
     └── SolverFailure             a native solver gave no usable answer; the domain stays open
 
@@ -34,7 +35,11 @@ class PropertyError(BadInput):
 
 
 class CertificateError(BadInput):
-    """A certificate is none, or is damaged."""
+    """A certificate does not prove what it says, or is damaged."""
+
+
+class UnreadableCertificate(CertificateError):
+    """A file is no certificate at all, or its bytes are not those that were written."""
 
 
 class OutputError(BadInput):

@@ -4,7 +4,9 @@
 
 Every reader runs in a process of its own, whose memory is limited; an input that ends it, or takes it too long, is
 found beside the report. Inputs are valid files with bits flipped, ends cut off, parts repeated or swapped between two,
-numbers made huge; networks are also damaged as what they mean (lengths, attributes, operators, wires).
+numbers made huge; networks are also damaged as what they mean (lengths, attributes, operators, wires), and certificates
+as the arrays that they are, with new checksums. The property that certificates are checked against is unsafe, so that
+`valid` is always a finding.
 """
 
 # ruff: noqa: T201, C901, PLR0912, PIE800 - a program, with one long list of kinds of damage
@@ -25,7 +27,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,20 +116,53 @@ def damage_model(data: bytes, chance: random.Random) -> bytes:
     return bytes(model.SerializeToString())
 
 
+def damage_certificate(data: bytes, chance: random.Random) -> bytes:
+    """A certificate of which some arrays are others, in number, shape or size; with sound checksums."""
+    import numpy as np
+    from soundness.damage import sealed
+
+    from bough.verdict.certificate import LAYOUT, VERDICTS, read
+
+    chunks: list[Any] = list(read(io.BytesIO(data)))[:-1]
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(1, len(chunks))
+        if chance.random() < 0.15:
+            other = chance.randrange(1, len(chunks))
+            chunks[at], chunks[other] = chunks[other], chunks[at]
+            continue
+        chunk = chunks[at]
+        names = [field.name for field in fields(chunk)]
+        name = chance.choice(names)
+        dtype, _ = LAYOUT[type(chunk)][names.index(name)]
+        array = np.array(getattr(chunk, name), dtype=dtype)
+        if chance.random() < 0.4:
+            sides = tuple(max(0, n + chance.choice((-1, 0, 0, 1, 2, 500))) for n in array.shape)
+            array = np.resize(array, sides) if array.size else np.zeros(sides, dtype)
+        if array.size:
+            most = (1 << 8 * np.dtype(dtype).itemsize) - 1
+            wild = (0.0, -1.0, 1e300, -1e300, 5e-324, np.nan, np.inf) if dtype == "f8" else (0, 1, 2, 4, 8, 63, most)
+            flat = array.reshape(-1)
+            for _ in range(chance.choice((1, 1, 3, flat.size))):
+                flat[chance.randrange(flat.size)] = chance.choice(wild)
+        chunks[at] = replace(chunk, **{name: array})
+    verdict = chance.choice((VERDICTS[0], VERDICTS[0], VERDICTS[0], *VERDICTS))
+    return sealed(chunks, verdict, count=chance.choice((None, None, None, 0, (1 << 64) - 1)))
+
+
 @dataclass(frozen=True)
 class Target:
     """A reader: what it is given, and how it reads it."""
 
     seeds: tuple[bytes, ...]
     read: Callable[[bytes, Path], object]
-    model: bool = False  # whether the seeds are networks
+    deeper: Callable[[bytes, random.Random], bytes] | None = None  # damages what a file means
 
     def next(self, chance: random.Random) -> bytes:
         """One more input."""
         data, other = chance.choice(self.seeds), chance.choice(self.seeds)
-        if self.model and chance.random() < 0.6:
+        if self.deeper is not None and chance.random() < 0.6:
             with contextlib.suppress(Exception):  # damage that cannot be written down
-                return damage_model(data, chance)
+                return self.deeper(data, chance)
         return damage(data, other, chance)
 
 
@@ -296,6 +331,39 @@ def _read_log(data: bytes, folder: Path) -> object:
     return Log(_written(folder, "a.log", data), RECIPE, lambda _: None)
 
 
+def _unsafe() -> Any:
+    """A problem that nothing proves, small, with two clauses."""
+    from tests.verdict.certificates import made, unsafe_twin
+
+    return unsafe_twin(made("dense", 3, "dual")[0].problem)
+
+
+def _read_certificate(data: bytes, folder: Path) -> object:
+    from bough.errors import CertificateError
+    from bough.verdict.check import Outcome, check
+
+    report = check(_unsafe(), _written(folder, "a.proof", data))
+    if report.outcome is not Outcome.VALID:
+        raise CertificateError(report.reason)
+    if report.verdict == "verified":
+        raise AssertionError(f"an unsafe property is called proved: {report}")
+    return report
+
+
+def _certificates() -> tuple[bytes, ...]:
+    """Proofs by every kind of bounds, said to be about an unsafe property."""
+    from soundness.damage import sealed
+    from tests.verdict.certificates import made, question
+
+    from bough.verdict.certificate import read
+
+    problem, found = _unsafe(), []
+    for bounds in ("dual", "lp", "linear"):
+        chunks = list(read(io.BytesIO(made("dense", 3, bounds)[1])))
+        found.append(sealed([question(problem), *chunks[1:-1]], "verified"))
+    return tuple(found)
+
+
 RECIPE = {"dataset": "dots", "seed": 0}
 
 
@@ -389,7 +457,7 @@ def target(name: str) -> Target:
     import gzip
 
     made: dict[str, Callable[[], Target]] = {
-        "onnx": lambda: Target(_networks(), _read_network, model=True),
+        "onnx": lambda: Target(_networks(), _read_network, damage_model),
         "vnnlib": lambda: Target((PROPERTY,), _read_property),
         "vnnlib2": lambda: Target((PROPERTY2,), _read_property),
         "gzip": lambda: Target((gzip.compress(PROPERTY),), _read_zipped),
@@ -401,13 +469,14 @@ def target(name: str) -> Target:
         "weights": lambda: Target(_weights(), _read_weights),
         "image": lambda: Target(_images(), _read_image),
         "log": lambda: Target(_logs(), _read_log),
+        "certificate": lambda: Target(_certificates(), _read_certificate, damage_certificate),
     }
     return made[name]()
 
 
 TARGETS = (
     *("onnx", "vnnlib", "vnnlib2", "gzip", "records", "instances", "table", "manifest", "shard", "weights", "image"),
-    "log",
+    *("log", "certificate"),
 )
 
 

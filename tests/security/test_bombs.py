@@ -5,6 +5,7 @@ import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,21 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from soundness.damage import sealed
 from tests.security.fuzz import CARD
+from tests.support import sequential
 
-from bough.api import load_network
+from bough.api import load_network, load_problem
 from bough.bench.ledger import read_records
+from bough.cli import main
 from bough.errors import BadInput, NetworkError, PropertyError
 from bough.learning.dataset import Card, read_shards
 from bough.learning.labels import MODES
 from bough.problem.images import read_image
+from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference
 from bough.problem.vnnlib import parse_property
+from bough.verdict.certificate import MOST_BYTES, MOST_LEAVES, SLOPES, Leaves, Lemma, Question
 
 node = helper.make_node
 
@@ -195,3 +201,80 @@ def test_pictures_are_of_few_kinds(tmp_path: Path) -> None:
     wide.write_bytes(b"P6 5000 5000 255\n")
     with pytest.raises(PropertyError, match="5000 x 5000 pixels"):
         read_image(wide)
+
+
+def certificate(tmp_path: Path, chunks: list[Any], leaves: int | None = None) -> list[str]:
+    """A network of 400 ReLUs, an easy property, and a file that says to be its certificate: the words of a check."""
+    wide = sequential((np.ones((400, 1)), np.zeros(400)), (np.ones((1, 400)), np.zeros(1)))
+    write_network(wide, tmp_path / "net.onnx")
+    (tmp_path / "a.vnnlib").write_text(BOX + "(assert (<= Y_0 -5))")
+    problem = load_problem(load_network(tmp_path / "net.onnx"), tmp_path / "a.vnnlib")
+    question = Question.of(problem.network, problem.property)
+    (tmp_path / "proof").write_bytes(sealed([question, *chunks], "verified", count=leaves))
+    return ["check", *(str(tmp_path / name) for name in ("net.onnx", "a.vnnlib", "proof"))]
+
+
+def leaves_of(paths: list[list[int]], **changes: Any) -> Leaves:
+    """Leaves by their literals."""
+    count, none = len(paths), np.zeros(0, np.int64)
+    made = Leaves(
+        clause=np.zeros(count, np.int64),
+        kind=np.full(count, SLOPES),
+        vector=np.zeros(count, np.int64),
+        splits=np.array([len(one) for one in paths], np.int64),
+        literals=np.array([a for one in paths for a in one], np.int64),
+        signs=np.zeros(sum(map(len, paths))),
+        halvings=np.zeros(count, np.int64),
+        inputs=none,
+        times=none,
+        halves=none,
+        weights=np.ones((count, 1)),
+        slots=none,
+        coarse=np.zeros((0, 0), np.uint8),
+        fine=np.zeros((0, 0)),
+    )
+    return replace(made, **changes)
+
+
+def test_a_tree_as_deep_as_the_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every leaf beside the way down to the last one: read without recursion, and what is missing is named shortly."""
+    deep = [[*(2 * k + 1 for k in range(depth)), 2 * depth] for depth in range(399)]
+    deep.append([2 * k + 1 for k in range(399)])
+    began = time.monotonic()
+    assert main(certificate(tmp_path, [leaves_of(deep)])) == 0
+    assert time.monotonic() - began < 30
+    assert main(certificate(tmp_path, [leaves_of(deep[:200] + deep[201:])])) == 1
+    told = capsys.readouterr().err
+    assert "leave a gap" in told
+    assert len(told) < 2000
+
+
+def test_certificates_that_ask_for_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refused in one sentence, and before the memory is taken."""
+    huge = np.array([(1 << 32) - 1])
+    for status, changes in (
+        (1, {"splits": huge}),
+        (1, {"halvings": huge}),
+        (1, {"clause": huge}),
+        (1, {"vector": huge}),
+        (1, {"literals": huge, "splits": np.array([1]), "signs": np.zeros(1)}),
+        (1, {"times": np.array([255]), "inputs": np.array([0]), "halves": huge, "halvings": np.array([1])}),
+        (1, {"slots": huge, "coarse": np.zeros((0, 1), np.uint8), "fine": np.zeros((0, 1))}),
+    ):
+        words = certificate(tmp_path, [leaves_of([[]], **changes)])
+        tracemalloc.start()
+        assert main(words) == status
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+        tracemalloc.stop()
+    many = leaves_of([[]] * (MOST_LEAVES + 1))
+    assert main(certificate(tmp_path, [many])) == 1
+    assert main(certificate(tmp_path, [leaves_of([[]])], leaves=(1 << 64) - 1)) == 1
+    lemma = Lemma(np.zeros(2), np.zeros(0), np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)))
+    zeros = replace(lemma, neurons=np.zeros(MOST_BYTES // 2 + 1, np.uint8))  # a quarter of a megabyte in the file
+    tracemalloc.start()
+    assert main(certificate(tmp_path, [zeros])) == 2
+    assert tracemalloc.get_traced_memory()[1] < 4 * MOST_BYTES
+    tracemalloc.stop()
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+    assert "valid" not in told.out.split()

@@ -25,7 +25,7 @@ def test_seeds_are_read_or_refused(name: str, tmp_path: Path) -> None:
     assert {execute(reader, data, tmp_path) for data in reader.seeds} <= {"read", "refused"}
 
 
-@pytest.mark.parametrize("name", ["onnx", "vnnlib", "records", "manifest", "table"])
+@pytest.mark.parametrize("name", ["onnx", "vnnlib", "records", "manifest", "table", "certificate"])
 def test_readers_by_hypothesis(name: str, tmp_path: Path) -> None:
     """As above, with inputs that are made small once one of them finds something."""
     reader = target(name)

@@ -6,10 +6,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from tests.support import Case, hard_case
+from tests.support import Case, Plain, hard_case
 
 from bough.api import Options, solve
 from bough.problem.problem import Problem
+from bough.problem.property import Clause, Property
 from bough.verdict.certificate import (
     Chunk,
     End,
@@ -69,3 +70,12 @@ def same(one: Chunk, other: Chunk) -> bool:
     """Whether two chunks hold the same numbers."""
     pairs = zip(vars(one).values(), vars(other).values(), strict=True)
     return type(one) is type(other) and all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
+def unsafe_twin(case_problem: Problem) -> Problem:
+    """The same network and boxes with offsets that make the clauses unsafe, by as little as they were safe."""
+    clauses = tuple(
+        Clause(c.box, c.coefficients, c.offsets + 2e-3 * (1 + k), c.strict)
+        for k, c in enumerate(case_problem.property.clauses)
+    )
+    return Problem(case_problem.network, Property(case_problem.property.boxes, clauses), Plain(case_problem.network))

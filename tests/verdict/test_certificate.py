@@ -131,6 +131,17 @@ def test_an_array_larger_than_its_chunk_is_refused():
         unpack(Lemma, rows + bytes(3))
 
 
+def test_narrow_numbers_do_not_fill_the_memory(monkeypatch):
+    """A file of zeros that is small, and whose chunk is, but for what its numbers become."""
+    monkeypatch.setattr("bough.verdict.certificate.MOST_BYTES", 1 << 12)
+    head = np.array([0, 0])
+    inside = Lemma(head, np.zeros(1000), np.zeros(900), np.zeros((0, 0)), np.zeros((0, 0)))
+    assert len(unpack(Lemma, pack(inside)).neurons) == 1000
+    outside = Lemma(head, np.zeros(1000), np.zeros(1100), np.zeros((0, 0)), np.zeros((0, 0)))
+    with pytest.raises(CertificateError, match="more memory"):
+        unpack(Lemma, pack(outside))
+
+
 def test_whole_numbers_are_stored_narrow():
     head = np.array([1, 2])
     small = Lemma(head, np.arange(200), np.arange(200), np.zeros((400, 200), np.uint8), np.zeros((0, 0)))

@@ -19,16 +19,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tests.support import Plain, generator, hard_case, problem, sequential, simple_problem, with_ball
-from tests.verdict.certificates import certified, chunks_of, judged, made, question, write
+from tests.support import generator, hard_case, problem, sequential, simple_problem, with_ball
+from tests.verdict.certificates import certified, chunks_of, judged, made, question, unsafe_twin, write
 
 from bough.api import Options, solve
 from bough.cli import main
 from bough.errors import BadInput, CertificateError
 from bough.problem.onnx_writer import write_network
-from bough.problem.problem import Problem
 from bough.problem.property import Clause, Property
-from bough.verdict.certificate import DIRECT, FINE, SLOPES, Chunk, Leaves, Lemma, Point, Torn, read
+from bough.search.leaves import take
+from bough.verdict.certificate import DIRECT, FINE, LOCAL, MAGIC, SLOPES, Chunk, Leaves, Lemma, Point, Torn, read
 from bough.verdict.check import Outcome, check
 from bough.verdict.check.claims import Claims
 from bough.verdict.result import Verdict
@@ -199,8 +199,6 @@ def _other_leaves(leaves: Leaves, random: np.random.Generator) -> tuple[str, Chu
         halves[int(random.integers(len(halves)))] ^= np.uint64(1)
         return name, replace(leaves, halves=halves)
     if name == "dropped leaf":
-        from bough.search.leaves import take
-
         left = np.delete(np.arange(len(leaves)), int(random.integers(len(leaves))))
         return name, take(leaves, left)
     if name in ("weights", "signs", "fine"):
@@ -224,15 +222,6 @@ SMALL = [
     ("dense", 2, "linear", 150),
     ("pooled", 3, "linear", 60),
 ]
-
-
-def unsafe_twin(case_problem: Problem) -> Problem:
-    """The same network and boxes with offsets that make the clauses unsafe, by as little as they were safe."""
-    clauses = tuple(
-        Clause(c.box, c.coefficients, c.offsets + 2e-3 * (1 + k), c.strict)
-        for k, c in enumerate(case_problem.property.clauses)
-    )
-    return Problem(case_problem.network, Property(case_problem.property.boxes, clauses), Plain(case_problem.network))
 
 
 @pytest.mark.parametrize(("kind", "seed", "bounds", "count"), SMALL)
@@ -405,6 +394,80 @@ def test_bounds_at_unsafe_points_serve_their_own_clause_only(tmp_path: Path):
     assert (after.lower != before[0].lower).any() or (after.upper != before[0].upper).any()
 
 
+def local_leaves(inputs: list[int], times: list[int], halves: list[int], effort: int) -> Leaves:
+    """A leaf for each halving of an input, with bounds derived again."""
+    count, none = len(inputs), np.zeros(0, np.int64)
+    return Leaves(
+        clause=np.zeros(count, np.int64),
+        kind=np.full(count, LOCAL),
+        vector=np.full(count, 4 * effort),
+        splits=np.zeros(count, np.int64),
+        literals=none,
+        signs=np.zeros(0),
+        halvings=np.ones(count, np.int64),
+        inputs=np.array(inputs),
+        times=np.array(times),
+        halves=np.array(halves, np.uint64),
+        weights=np.ones((count, 1)),
+        slots=none,
+        coarse=np.zeros((0, 0), np.uint8),
+        fine=np.zeros((0, 0)),
+    )
+
+
+@pytest.mark.parametrize("low", [1.0, 1.0 + 2**-52])
+def test_a_side_without_a_middle_is_halved_in_finite_time(low, tmp_path: Path):
+    """Between two neighbouring numbers there is none: the checker once looked for it for ever."""
+    network = sequential(([[1.0]], [0.0]), ([[1.0]], [3.0]))
+    thin = simple_problem(network, [low], [float(np.nextafter(low, 2))], [[1.0]], [0.0])
+    for effort in range(3):
+        for exact in (False, True):
+            leaves = [local_leaves([0, 0], [1, 1], [0, 1], effort), local_leaves([0, 0], [64, 2], [5, 3], effort)]
+            report = judged(thin, tmp_path / "proof", [question(thin), leaves[0]], exact=exact)
+            assert report.outcome is Outcome.VALID
+            assert judged(thin, tmp_path / "proof", [question(thin), leaves[1]]).outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize("effort", range(3))
+def test_what_a_leaf_proves_does_not_depend_on_others(effort):
+    """Leaves are looked at together, in pieces that differ from machine to machine and from search to checker."""
+    random, sizes = np.random.default_rng(0), [3, 12, 12, 12, 1]
+    layers = [(random.standard_normal((b, a)), random.standard_normal(b)) for a, b in pairwise(sizes)]
+    asked = simple_problem(sequential(*layers), -np.ones(3), np.ones(3), [[1.0]], [0.0])
+    claims = Claims(asked.network, asked.property)
+    parts = [(i, t, h) for i in range(3) for t, h in ((1, 0), (1, 1), (3, 5), (6, 9))]
+    leaves = local_leaves([i for i, _, _ in parts], [t for _, t, _ in parts], [h for _, _, h in parts], effort)
+    together = claims.bounds(leaves)
+    alone = [claims.bounds(take(leaves, np.array([k])))[0] for k in range(len(leaves))]
+    np.testing.assert_allclose(alone, together, rtol=1e-9)
+
+
+def test_leaves_are_written_in_chunks_that_are_read(tmp_path: Path, monkeypatch):
+    """Of a large batch on a GPU, all leaves at once would be more than a reader takes."""
+    case, path = hard_case("residual", 1, safe=True), tmp_path / "proof"
+    for name, most, largest in (("MOST_LEAVES", 2, 2), ("MOST_BYTES", 1, 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"bough.search.leaves.{name}", most)
+            assert certified(case.problem, path, "dual").verdict is Verdict.VERIFIED
+        sizes = [len(c) for c in chunks_of(path.read_bytes(), path) if isinstance(c, Leaves)]
+        assert max(sizes) == largest
+        assert check(case.problem, path).leaves == sum(sizes) > 4
+    monkeypatch.setattr("bough.verdict.shape.MOST_LEAVES", 0)
+    assert "more than 0 leaves" in check(case.problem, path).reason
+    monkeypatch.undo()
+    monkeypatch.setattr("bough.search.certify.MOST_BYTES", 100)  # then no lemma is written, nor believed
+    assert certified(hard_case("residual", 1, safe=True).problem, path, "dual").verdict is Verdict.VERIFIED
+    assert not any(isinstance(c, Lemma) for c in chunks_of(path.read_bytes(), path))
+
+
+def test_more_splits_than_can_be_numbered_are_refused(tmp_path: Path, monkeypatch):
+    case, data = made("dense", 2, "linear")
+    monkeypatch.setattr("bough.verdict.check.checker.MOST_ENTRIES", 10)
+    report = judged(case.problem, tmp_path / "proof", chunks_of(data, tmp_path / "proof"))
+    assert report.outcome is Outcome.INVALID
+    assert "more than 10 splits" in report.reason
+
+
 # The command line, and processes that die
 
 
@@ -443,6 +506,13 @@ def test_the_commands_work_together(files: Path, capsys, tmp_path: Path):
         assert word in told.err
     assert main(["check", network, str(files / "easy.vnnlib"), proof, "--quiet"]) == 1
     assert capsys.readouterr().out == "invalid\n"
+    damaged = tmp_path / "damaged"
+    for content in (b"", b"no certificate", (tmp_path / "proof").read_bytes()[:-9] + b"x" * 9, MAGIC + b"\xff" * 99):
+        damaged.write_bytes(content)
+        assert main(["check", network, str(files / "unsafe.vnnlib"), str(damaged)]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "damaged: " in told.err
     assert main(["check", network, str(files / "easy.vnnlib"), str(tmp_path / "missing")]) == 2
     assert "missing" in capsys.readouterr().err
 

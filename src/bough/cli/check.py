@@ -2,9 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bough.cli.shared import NETWORK_HELP, print_verdict, say
+
+if TYPE_CHECKING:
+    from bough.problem.problem import Problem
 
 Commands = Any  # what argparse gives for sub-commands, which has no public name
 
@@ -18,6 +21,12 @@ def add(commands: Commands) -> None:
     check.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
     check.add_argument("certificate", metavar="CERTIFICATE", type=Path)
     check.add_argument("--exact", action="store_true", help="in rational arithmetic, for small networks")
+    check.add_argument(
+        "--aptp",
+        metavar="FILE",
+        type=Path,
+        help="write the tree of a valid proof as an activation-pattern tree for APTPchecker; one file a clause",
+    )
     check.add_argument("--quiet", action="store_true", help="print the answer only")
     check.set_defaults(run=_check)
 
@@ -26,10 +35,13 @@ def _check(options: argparse.Namespace) -> int:
     import torch
 
     from bough.api import load_network, load_problem
-    from bough.verdict.check import check
+    from bough.report.record import check_writable
+    from bough.verdict.check import Outcome, check
     from bough.zoo.shipped import network_path
 
     torch.set_num_threads(1)
+    if options.aptp is not None:
+        check_writable(options.aptp)
     problem = load_problem(load_network(network_path(options.network)), options.property)
     report = check(problem, options.certificate, exact=options.exact)
     if not options.quiet:
@@ -38,5 +50,20 @@ def _check(options: argparse.Namespace) -> int:
         if report.search_seconds:
             spent += f", {report.seconds / report.search_seconds:.2f} times the search's {report.search_seconds:.2f} s"
         say(spent)
+    if options.aptp is not None and report.outcome is Outcome.VALID:
+        _export(options, problem)
     print_verdict(report.outcome.value)
     return report.outcome.exit_status
+
+
+def _export(options: argparse.Namespace, problem: "Problem") -> None:
+    """Write the tree."""
+    from bough.report.record import write_text
+    from bough.verdict.aptp import aptp_paths, as_aptp
+
+    texts = as_aptp(problem, options.certificate)
+    paths = aptp_paths(options.aptp, len(texts))
+    for path, text in zip(paths, texts, strict=True):
+        write_text(path, text)
+    if not options.quiet:
+        say(f"wrote {', '.join(map(str, paths))}")

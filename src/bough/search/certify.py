@@ -23,8 +23,8 @@ from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.errors import BadInput
 from bough.problem.problem import Problem
-from bough.search.leaves import Attempt, as_numpy, by_duals, by_multipliers, joined, lemma_of, take, unproved
-from bough.verdict.certificate import LOCAL, SLOPES, Leaves, Lemma, Point, Question, Writer
+from bough.search.leaves import Attempt, as_numpy, by_duals, by_multipliers, in_parts, joined, lemma_of, take, unproved
+from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, Question, Writer
 from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
 from bough.verdict.check.proof import Passing
 from bough.verdict.result import Result
@@ -91,6 +91,8 @@ class Certifier(AbstractWitness):
         if not len(kept):
             return
         lemma = _about(lemma, kept)
+        if 2 * sum(np.asarray(array).nbytes for array in vars(lemma).values()) > MOST_BYTES:
+            return  # no reader would take it; the bounds stay what they are without it
         after, at = self._claims.tried(lemma), lemma.neurons
         sides = [side[0, at] for side in (before.lower, before.upper, after.lower, after.upper)]
         kept = _gaining(*sides)
@@ -118,7 +120,8 @@ class Certifier(AbstractWitness):
         for name, chunk in self._forms_of(bounding, mine, leaves, left, deadline):
             if not len(chunk):
                 continue
-            self._writer.write(chunk)
+            for part in in_parts(chunk):
+                self._writer.write(part)
             self._forms[name] = self._forms.get(name, 0) + len(chunk)
         self._seconds += clock.elapsed()
         if not left.any():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bough.bounds.base import AbstractBounding, Evidence
 from bough.domain.batch import DomainBatch
-from bough.verdict.certificate import DIRECT, EMPTY, FINE, SLOPES, Leaves, Lemma
+from bough.verdict.certificate import DIRECT, EMPTY, FINE, MOST_BYTES, MOST_LEAVES, SLOPES, Leaves, Lemma
 from bough.verdict.check.claims import STEPS, Claims, halved_sides
 from bough.verdict.shape import MOST_TIMES, Entries
 
@@ -128,6 +128,16 @@ def take(leaves: Leaves, rows: Array) -> Leaves:
         tables["coarse"],
         tables["fine"],
     )
+
+
+def in_parts(leaves: Leaves) -> Iterator[Leaves]:
+    """The same leaves in chunks that a reader takes."""
+    size = 8 * sum(np.asarray(array).size for array in vars(leaves).values())
+    if len(leaves) <= 1 or (len(leaves) <= MOST_LEAVES and size <= MOST_BYTES):
+        yield leaves
+        return
+    for half in np.array_split(np.arange(len(leaves)), 2):
+        yield from in_parts(take(leaves, half))
 
 
 def joined(parts: list[Leaves]) -> Leaves:

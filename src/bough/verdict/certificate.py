@@ -11,6 +11,7 @@ it had finished; a file without a last chunk, or with a torn one, is incomplete,
 import fcntl
 import hashlib
 import itertools
+import math
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bough.errors import CertificateError, OutputError
+from bough.errors import OutputError, UnreadableCertificate
 from bough.network.graph import Network
 from bough.problem.property import Property
 
@@ -29,6 +30,7 @@ Array = NDArray[Any]
 MAGIC = b"BOUGHCT1"
 FRAME = struct.Struct(">4sIIII")
 MOST_BYTES = 1 << 28  # of one chunk, decompressed
+MOST_LEAVES = 1 << 16  # of one chunk: what a checker looks at together
 DTYPES = ("u1", "u2", "u4", "u8", "f8")
 VERDICTS = ("verified", "falsified", "timeout", "unknown")
 EMPTY, SLOPES, FINE, DIRECT, LOCAL = range(5)  # how a leaf is proved: `Leaves.kind`
@@ -174,31 +176,31 @@ def _arrays(chunk: Chunk) -> tuple[Array, ...]:
 
 
 def unpack(kind: type[Any], data: bytes) -> Any:
-    """The chunk again; raises `CertificateError` unless the bytes are exactly one."""
+    """The chunk again; raises `UnreadableCertificate` unless the bytes are exactly one."""
     at = 0
     shapes: list[tuple[str, str, tuple[int, ...]]] = []
     for expected, axes in LAYOUT[kind]:
         head = struct.Struct(f">B{axes}I")
         if len(data) < at + head.size:
-            raise CertificateError("a chunk ends before its arrays begin")
+            raise UnreadableCertificate("a chunk ends before its arrays begin")
         code, *sides = head.unpack_from(data, at)
         at += head.size
         if code >= len(DTYPES) or DTYPES[code] not in WHOLE.get(expected, (expected,)):
-            raise CertificateError(f"a chunk has numbers of another type than {expected} in an array")
+            raise UnreadableCertificate(f"a chunk has numbers of another type than {expected} in an array")
         shapes.append((expected, DTYPES[code], tuple(sides)))
+    needed = at + sum(math.prod(shape) * np.dtype(stored).itemsize for _, stored, shape in shapes)
+    if needed != len(data):
+        raise UnreadableCertificate(f"a chunk is {'shorter' if needed > len(data) else 'longer'} than its arrays")
+    # Narrow numbers are widened: a few zeros in a file must not become gigabytes here.
+    if sum(math.prod(shape) * np.dtype(expected).itemsize for expected, _, shape in shapes) > 2 * MOST_BYTES:
+        raise UnreadableCertificate("a chunk asks for more memory than it may take")
     arrays = []
     for expected, stored, shape in shapes:
-        size, width = 1, np.dtype(stored).itemsize
-        for n in shape:
-            size *= n
-        if at + size * width > len(data):
-            raise CertificateError("a chunk is shorter than its arrays")
+        size, width = math.prod(shape), np.dtype(stored).itemsize
         planes = np.frombuffer(data, dtype=np.uint8, count=size * width, offset=at).reshape(width, size)
         values = np.ascontiguousarray(planes.T).reshape(-1).view(np.dtype(stored).newbyteorder("<"))
         arrays.append(values.astype(expected).reshape(shape))
         at += size * width
-    if at != len(data):
-        raise CertificateError("a chunk is longer than its arrays")
     return kind(*arrays)
 
 
@@ -266,21 +268,23 @@ class Torn(Exception):
 
 
 def read(file: BinaryIO) -> Iterator[Chunk]:
-    """All chunks in order, the last one an `End`; raises `Torn` where that is missing, and `CertificateError`."""
+    """All chunks in order, the last one an `End`; raises `Torn` where that is missing, and
+    `UnreadableCertificate` where something is not as it was written.
+    """
     seen = hashlib.sha256()
     magic = file.read(len(MAGIC))
     if magic != MAGIC[: len(magic)] or not magic:
-        raise CertificateError("this is no certificate of bough")
+        raise UnreadableCertificate("this is no certificate of bough")
     seen.update(magic)
     for number in itertools.count():
         head, data, chunk = _next(file, number)
         if (number == 0) != isinstance(chunk, Question):
-            raise CertificateError("a certificate begins with its question, and has one only")
+            raise UnreadableCertificate("a certificate begins with its question, and has one only")
         if isinstance(chunk, End):
             if len(chunk.digest) != 32 or chunk.digest.tobytes() != seen.digest():
-                raise CertificateError("the hash at the end is not that of the certificate")
+                raise UnreadableCertificate("the hash at the end is not that of the certificate")
             if file.read(1):
-                raise CertificateError("there is more after the end of the certificate")
+                raise UnreadableCertificate("there is more after the end of the certificate")
             yield chunk
             return
         seen.update(head)
@@ -296,12 +300,12 @@ def _next(file: BinaryIO, number: int) -> tuple[bytes, bytes, Chunk]:
     tag, given, length, raw, crc = FRAME.unpack(head)
     kind = KINDS.get(tag)
     if kind is None or given != number or length > MOST_BYTES or raw > MOST_BYTES:
-        raise CertificateError(f"chunk {number} has no sound head")
+        raise UnreadableCertificate(f"chunk {number} has no sound head")
     data = file.read(length)
     if len(data) < length:
         raise Torn
     if _checksum((tag, given, length, raw), data) != crc:
-        raise CertificateError(f"chunk {number} does not fit its checksum")
+        raise UnreadableCertificate(f"chunk {number} does not fit its checksum")
     return head, data, unpack(kind, _inflated(data, raw, number))
 
 
@@ -310,7 +314,7 @@ def _inflated(data: bytes, raw: int, number: int) -> bytes:
     try:
         made = stream.decompress(data, raw + 1)
     except zlib.error as error:
-        raise CertificateError(f"chunk {number} cannot be decompressed") from error
+        raise UnreadableCertificate(f"chunk {number} cannot be decompressed") from error
     if len(made) != raw or not stream.eof or stream.unused_data:
-        raise CertificateError(f"chunk {number} decompresses to another length than it says")
+        raise UnreadableCertificate(f"chunk {number} decompresses to another length than it says")
     return made

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bough.errors import CertificateError
 from bough.network.graph import Network
 from bough.problem.property import Property
-from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, SLOPES, Leaves, Lemma
+from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, MOST_LEAVES, SLOPES, Leaves, Lemma
 
 Array = NDArray[Any]
 MOST_TIMES = 64  # that an input is halved
@@ -73,6 +73,7 @@ class Shape:
     def _checks(self, leaves: Leaves, entries: Entries) -> Iterator[tuple[str, bool]]:
         """One after the other: later ones rest on the earlier."""
         count, n, kind, vector = len(leaves), len(leaves.slots), leaves.kind, leaves.vector
+        yield f"more than {MOST_LEAVES} leaves", count <= MOST_LEAVES
         sizes = len(kind) == len(vector) == count and leaves.weights.shape == (count, self.rows)
         yield "arrays of other lengths than leaves", sizes and leaves.coarse.shape[1] == leaves.fine.shape[1] == n
         yield "a clause that the property has not", bool((leaves.clause < len(self.boxes)).all())

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from bough.budget import Deadline
-from bough.errors import CertificateError
+from bough.errors import CertificateError, UnreadableCertificate
 from bough.problem.problem import Problem
 from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, Question, Torn, read
 from bough.verdict.check.claims import Claims
@@ -20,6 +20,7 @@ from bough.verdict.check.layers import Array
 from bough.verdict.check.tree import Gap, Paths, find_gap
 from bough.verdict.counterexample import replay, representable
 
+MOST_ENTRIES = 1 << 30  # splits and halvings of one clause's leaves, numbered in 32 bits
 MOST_EXACT = 2000  # ReLUs, inputs and outputs of a network that is checked in rationals
 
 
@@ -64,25 +65,22 @@ class _Seen:
 
 
 def check(problem: Problem, path: Path, *, exact: bool = False) -> Report:
-    """Check a certificate; with `exact` in rational arithmetic, for small networks."""
+    """Check a certificate, with `exact` in rational arithmetic; raises `CertificateError` if it cannot be read."""
     size = problem.network.neurons + problem.network.inputs + problem.network.outputs
     if exact and size > MOST_EXACT:
         raise CertificateError(f"--exact takes too long for {size} numbers; up to {MOST_EXACT} are checked exactly")
-    try:
-        with path.open("rb") as file, np.errstate(all="ignore"):  # what is no number proves nothing
-            return _check(problem, file, exact=exact)
-    except OSError as error:
-        raise CertificateError(f"cannot read {path}: {error.strerror or error}; check the path") from error
-
-
-def _check(problem: Problem, file: BinaryIO, *, exact: bool) -> Report:
     seen = _Seen()
     try:
-        outcome, reason = _judged(problem, file, seen, exact=exact)
+        with path.open("rb") as file, np.errstate(all="ignore"):  # what is no number proves nothing
+            outcome, reason = _judged(problem, file, seen, exact=exact)
     except Torn:
         outcome, reason = Outcome.INCOMPLETE, f"the file ends before its last chunk; {seen.leaves} leaves are proved"
+    except UnreadableCertificate as error:
+        raise CertificateError(f"{path}: {error}; write it again with `bough verify --certificate`") from error
     except CertificateError as wrong:
         outcome, reason = Outcome.INVALID, str(wrong)
+    except OSError as error:
+        raise CertificateError(f"cannot read {path}: {error.strerror or error}; check the path") from error
     return Report(outcome, reason, seen.verdict, seen.leaves, seen.clock.elapsed(), seen.search_seconds)
 
 
@@ -132,8 +130,7 @@ def _prove(claims: Claims, leaves: Leaves, seen: _Seen) -> None:
     found = claims.bounds(leaves)
     bad = np.flatnonzero(~np.asarray(found > 0, dtype=bool))
     if len(bad):
-        k = int(bad[0])
-        value = float(found[k])
+        k, value = int(bad[0]), float(found[bad[0]])
         told = f"its bound is {value:.6g}, which is not above 0" if np.isfinite(value) else "nothing bounds it"
         raise CertificateError(
             f"leaf {seen.leaves + k} (clause {int(leaves.clause[k])}, {int(leaves.splits[k])} splits): {told}"
@@ -174,7 +171,10 @@ def _paths(leaves: Leaves, clause: int, neurons: int, before: tuple[int, int]) -
     of_halving = place[np.repeat(np.arange(len(leaves)), leaves.halvings)]
     h = np.flatnonzero(of_halving >= 0)
     times = leaves.times[h].astype(np.int64)
-    each, total = np.repeat(np.arange(len(h)), times), int(times.sum())
+    total = int(times.sum())
+    if before[1] + len(e) + total > MOST_ENTRIES:
+        raise CertificateError(f"the leaves of clause {clause} have more than {MOST_ENTRIES} splits")
+    each = np.repeat(np.arange(len(h)), times)
     level = np.arange(total) - np.repeat(np.cumsum(times) - times, times)
     shift = (times[each] - 1 - level).astype(np.uint64)
     bit = ((leaves.halves[h][each] >> shift) & np.uint64(1)).astype(np.int64)
@@ -208,8 +208,7 @@ def _replayed(problem: Problem, point: Point | None) -> str:
     box = int(point.box[0])
     if box >= len(problem.property.boxes) or not np.isfinite(point.x).all():
         raise CertificateError("its counterexample lies in no box of the property")
-    limits = problem.property.boxes[box]
-    if not np.array_equal(representable(point.x, limits, problem.reference.dtype), point.x):
+    if not np.array_equal(representable(point.x, problem.property.boxes[box], problem.reference.dtype), point.x):
         raise CertificateError(f"its counterexample is no point of box {box} that the network can be given")
     found = replay(problem, point.x, box)
     if found is None:

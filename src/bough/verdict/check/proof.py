@@ -148,7 +148,7 @@ class Prover:
         most = int(ambiguous.sum(axis=1).max(initial=0))
         if not most:
             return where
-        # A domain that has fewer than others adds some that it knows already.
+        # A domain that has fewer than others adds some, of which nothing is kept: others must not matter to a leaf.
         chosen = np.argsort(~ambiguous, axis=1, kind="stable")[:, :most]
         lower, upper = where.lower.copy(), where.upper.copy()
         passing, domains = Passing(self.slopes(where, kind)), np.arange(len(chosen))[:, None]
@@ -158,7 +158,8 @@ class Prover:
             f = self.layers.zeros(len(at), 2 * at.shape[1], self.network.nodes[source].size)
             each = np.arange(at.shape[1])[None]
             f[domains, each, at], f[domains, at.shape[1] + each, at] = 1, -1
-            low, minus_high = np.split(self.least(where, {source: f}, passing), 2, axis=1)
+            mine, found = np.take_along_axis(ambiguous, at, axis=1), self.least(where, {source: f}, passing)
+            low, minus_high = (np.where(mine, side, -np.inf) for side in np.split(found, 2, axis=1))
             here = part.start + at
             lower[domains, here] = _greater(lower[domains, here], low)
             upper[domains, here] = -_greater(-upper[domains, here], minus_high)
@@ -289,9 +290,11 @@ class Prover:
             middle = self.layers.number(np.asarray(old_low / 2, np.float64) + np.asarray(old_high / 2, np.float64))
             second = where.low[each, at] >= middle
             new_low, new_high = now.low.copy(), now.high.copy()
-            new_low[each, at] = np.where(active & second, middle, old_low)
-            new_high[each, at] = np.where(active & ~second, middle, old_high)
-            now = self.local(replace(now, low=new_low, high=new_high))
+            thin = (middle == old_low) | (middle == old_high)  # two neighbouring numbers: the rest is one step
+            new_low[each, at] = np.where(thin, where.low[each, at], np.where(active & second, middle, old_low))
+            new_high[each, at] = np.where(thin, where.high[each, at], np.where(active & ~second, middle, old_high))
+            new, done = self.local(replace(now, low=new_low, high=new_high)), ~active[:, None]
+            now = new.with_bounds(np.where(done, now.lower, new.lower), np.where(done, now.upper, new.upper))
 
 
 def chord(lower: Array, upper: Array) -> Array:
