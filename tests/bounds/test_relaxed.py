@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from scipy.optimize import linprog
 from tests.support import (
     ascend_in_float64,
     box_around,
@@ -27,6 +28,7 @@ from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.linear import PassRelu, bound_functionals
 from bough.bounds.lp import PlanetLP
+from bough.bounds.reduced import reduce
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, Relaxed, split
@@ -153,6 +155,54 @@ def test_both_bounders_agree(monkeypatch):
         sys.stdout.write(f"{kind} {seed}: duals {gap:.2g} of {size:.2g} apart, z {far[0]:.2g}, x {far[1]:.2g}\n")
         agree, count = agree + (gap <= 0.05 * size), count + 1
     assert agree >= count - 2  # elsewhere several multipliers are as good
+
+
+def unique(question: Problem, found: Relaxed) -> Tensor:
+    """Which multipliers [3, n] of the root's LP (`zero`, `above`, `below`) are the only ones possible.
+
+    The least value is a piecewise linear function of how far a constraint is moved, and its slopes to both sides are
+    the least and the largest multiplier that the constraint can have. The LP is written down here once more.
+    """
+    net = reduce(question.network, FIXED.at_root(question.network, question.property.boxes[0], NEVER), NEVER)
+    n, inputs = len(net.neurons), net.inputs.shape[1]
+    assert torch.equal(net.neurons, found.neurons)
+    side = torch.cat([net.inputs, net.between], dim=1)  # z, then y, of (s, x)
+    z, own = side[:n], torch.cat([torch.zeros(n, inputs, dtype=torch.float64), torch.eye(n, dtype=torch.float64)], 1)
+    slope, centre = chord(net.lower, net.upper), net.centre[:n]
+    above, below = z - own, own - slope[:, None] * z
+    limits = torch.cat([torch.zeros(n), -centre, slope * (centre - net.lower)])
+    cost = question.clauses[0].coefficients[0] @ side[n:]
+    sides = [(-1, 1)] * inputs + [(None, None)] * n
+
+    def least(moved: Tensor) -> float:
+        rows = torch.cat([-own, above, below]).numpy()
+        return float(linprog(cost.numpy(), rows, (limits + moved).numpy(), bounds=sides).fun)
+
+    far, start = 1e-4, least(torch.zeros(3 * n))
+    moves = torch.eye(3 * n, dtype=torch.float64) * far
+    slopes = [((start - least(move)) / far, (least(-move) - start) / far) for move in moves]
+    low, high = torch.tensor(slopes, dtype=torch.float64).T.reshape(2, 3, n)
+    size = float(high.abs().max())
+    exact = torch.stack([found.zero, found.above, found.below])[:, 0].double()
+    assert bool(((exact >= low - 1e-2 * size) & (exact <= high + 1e-2 * size)).all())  # what the bounder's LP found
+    return high - low <= 1e-2 * size + 1e-9
+
+
+def test_multipliers_agree_where_the_lps_are_unique(monkeypatch):
+    """How many are is printed (run with -s)."""
+    ascend_in_float64(monkeypatch)
+    alone, count = 0, 0
+    for kind, seed in KINDS:
+        question, found = asked(kind, seed), {}
+        for name, bounder in BOUNDERS.items():
+            bounding = bounder.prepare(question)
+            found[name] = bounding.relaxed(bounding.root(torch.inf, NEVER).domains, NEVER)
+        lp, dual = (torch.stack([found[name].zero, found[name].above, found[name].below])[:, 0] for name in found)
+        only = unique(question, found["lp"])
+        torch.testing.assert_close(dual[only].double(), lp[only].double(), rtol=0, atol=0.05 * float(lp.abs().max()))
+        alone, count = alone + int(only.sum()), count + only.numel()
+        sys.stdout.write(f"{kind} {seed}: {int(only.sum())} of {only.numel()} multipliers are unique\n")
+    assert alone > 0.6 * count
 
 
 def test_bounders_without_duals_say_so():

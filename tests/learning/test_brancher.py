@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,16 +14,20 @@ from torch import Tensor
 from bough.bounds.base import AbstractBounding
 from bough.bounds.lp import PlanetBounding
 from bough.branching.babsr import BaBSR
-from bough.branching.base import AbstractBrancher, Decision
+from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.branching.improvement import improvements
 from bough.branching.widest import Widest
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
+from bough.learning import wiring
 from bough.learning.brancher import FailSafe, Learnt
+from bough.learning.gnn import PRESETS, build
 from bough.learning.model import AbstractModel
 from bough.learning.online import Online
 from bough.learning.scene import Graph, Scene
+from bough.network import walk
+from bough.network.ops import Linear
 from bough.problem.problem import Problem
 from bough.search.ahead import Counted
 from bough.search.loop import Search, search
@@ -93,6 +99,40 @@ def test_no_model_changes_a_verdict(model, wrapped, bounds):
             assert ("cannot score" in " ".join(result.remarks)) == (model in ("wrong shape", "raising"))
             assert len(result.remarks) == (model in (*UNUSABLE, "partly nan"))
     assert (learnt > 0) == (model not in UNUSABLE)
+
+
+@dataclass(frozen=True)
+class Worst(AbstractBrancher):
+    """Whatever gains least, by strong branching's own account."""
+
+    def prepare(self, problem: Problem) -> None:
+        del problem
+
+    def decide(self, memory: None, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+        every = torch.arange(domains.signs.shape[1]).expand(len(domains), -1)
+        gains = improvements(domains.lower, look.bound(domains, every), look.cutoff)
+        least = torch.where(domains.bounds.ambiguous(), gains, torch.inf).argmin(dim=1)
+        return Decision(least[:, None], memory)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 2.0], ids=["never safe", "always safe"])
+@pytest.mark.parametrize("bounds", CASES)
+def test_the_worst_choices_of_all_change_no_verdict(bounds, threshold):
+    for kind, seed, safe, batch in CASES[bounds]:
+        solved(kind, seed, FailSafe(Worst(), threshold=threshold), bounds, safe=safe, batch=batch)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_an_operator_without_a_rule_for_messages_is_left_to_the_backup_and_said_once(preset, wrapped, monkeypatch):
+    known = {op: rule for op, rule in walk.TRANSPOSE.items() if op is not Linear}
+    monkeypatch.setattr(wiring, "walk", SimpleNamespace(**{**vars(walk), "TRANSPOSE": known}))
+    result = solved("dense", 5, WRAPPED[wrapped](Learnt(build(preset))), "lp", safe=True, batch=4)
+    assert result.branches > 2
+    assert result.notes["learnt_decisions"] == 0
+    (remark,) = result.remarks
+    assert "the model cannot score this network (BadInput: no message can pass a Linear, such as node" in remark
+    assert "the backup rule decides" in remark
 
 
 def test_a_bounder_without_a_relaxation_leaves_it_to_the_backup(monkeypatch):

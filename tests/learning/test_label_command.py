@@ -5,6 +5,7 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from bough.network.graph import Network
 from bough.problem.onnx_writer import write_network
 from bough.zoo import datasets, labelling
 from bough.zoo.datasets import Images
-from bough.zoo.table import Row, as_text, use_of
+from bough.zoo.labelling import allowed
+from bough.zoo.table import Row, as_text, read_table, use_of
 
 SIZE = 40
 DATASET = replace(
@@ -209,6 +211,31 @@ def test_other_ways_to_label(label, more):
         assert {entry["rule"] for entry in entries} == {"strong-subset"}
 
 
+def test_inputs_are_labelled_and_learnt_about(label, capsys):
+    """A shard without them is one as ever, and samples without them teach nothing about inputs."""
+    assert {split_of("dots", "train", k) for k in FREE[:6]} == {"training", "validation"}
+    assert label(*FAST, "--inputs", 2)[0] == 0
+    assert label.manifest[0]["recipe"]["inputs"] == 2
+    plain = label.moved("plain")
+    assert plain(*FAST)[0] == 0
+    assert "inputs" not in plain.manifest[0]["recipe"]
+    for mine, theirs in zip(read_shards(label.out), read_shards(plain.out), strict=True):
+        ours, others = mine.collected.samples, theirs.collected.samples
+        assert others.halves is None
+        assert ours.halves is not None
+        assert ((ours.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()
+        assert torch.equal(ours.children, others.children)
+    train = ["--preset", "paper", "--inputs", "--epochs", "1", "--batch", "8", "--group", "8", "--device", "cpu"]
+    trained = label.folder / "trained"
+    assert main(["train", str(label.out), "--out", str(trained), *train]) == 0
+    assert json.loads((trained / "training.json").read_text())["recipe"]["inputs"] is True
+    capsys.readouterr()
+    assert main(["train", str(plain.out), "--out", str(label.folder / "other"), *train]) == 2
+    assert "say nothing about inputs; label them with --inputs" in capsys.readouterr().err
+    assert main(["train", str(label.out), "--out", str(label.folder / "fast"), *train, "--preset", "fast"]) == 2
+    assert "a fast model scores ReLUs only" in capsys.readouterr().err
+
+
 def test_properties_not_solved_are_never_searched_whole(label):
     label.write([row(k, verdict="timeout", difficulty="timeout") for k in FREE[:2]])
     assert label(*FAST, "--whole", 1)[0] == 0
@@ -251,6 +278,24 @@ def test_rows_of_images_for_testing_are_refused_and_counted(label):
 def test_the_papers_own_properties_are_for_testing(label):
     label.write([row(FREE[0]), row(FREE[1], method="paper-babsr")])
     assert "1 of 2 rows are refused" in label(*FAST)[1]
+
+
+def test_no_image_is_shared_with_whatever_a_rule_is_tested_on(bough_data):
+    """Training, validation, the half of our own properties that is published for tests, and the paper's properties."""
+    paper = {("cifar10", "test", r.image) for r in read_table(bough_data / "data" / "paper_results.csv")}
+    assert len(paper) > 1500
+    images = [(name, split, k) for name in ("cifar10", "mnist") for split in ("train", "test") for k in range(2000)]
+    images += sorted(paper)
+    rows = [row(k, 0.1, dataset=name, split=split, use=use_of(name, split, k)) for name, split, k in images]
+    kept, refused = allowed(rows)
+    assert len(kept) + refused == len(rows)
+    mine = {(r.dataset, r.split, r.image) for r in kept}
+    published = {image for image in images if use_of(*image) == "test"}
+    parts = {part: {image for image in mine if split_of(*image) == part} for part in ("training", "validation")}
+    assert min(map(len, parts.values())) > 500
+    for one, other in combinations((*parts.values(), published, paper), 2):
+        if (one, other) != (published, paper):  # both are for tests
+            assert not one & other
 
 
 def test_a_table_of_nothing_else_is_bad_input(label):
@@ -378,6 +423,7 @@ def test_a_lost_process_is_said_and_what_is_there_kept(label, monkeypatch):
         (("--samples", 0), "0 samples are wanted"),
         (("--between", -1), "-1 steps are wanted"),
         (("--whole", 2), "a share of 2.0"),
+        (("--inputs", -1), "-1 inputs are to be labelled"),
         (("--rule", "best"), "there is no branching rule 'best'"),
         (("--rule", "babsb"), "halves inputs"),
         (("--batch", 0), "the batch is 0"),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from bough.learning.train import (
     CURVES,
     EPOCHS,
     REPORT,
+    USUAL,
     WEIGHTS,
     Recipe,
     Trained,
@@ -35,6 +37,7 @@ from bough.learning.train import (
     recipe_for,
     train,
 )
+from bough.learning.train import build as built
 from bough.problem.onnx_writer import write_network
 
 CPU = torch.device("cpu")
@@ -90,6 +93,27 @@ def test_a_tiny_set_is_learnt_by_heart(tmp_path, lessons):
     assert norms["hidden.weight"]["gradient"] > 0
     draw(tmp_path / "curves.png", trained.history)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("preset", USUAL)
+def test_nothing_is_dead_after_training(tmp_path, lessons, preset):
+    """Gradients reach every parameter; their norms are printed (run with -s). `paper` and `paper-code` are trained by
+    their own recipe but for its rate, with the weight decay under which the authors' forward pass died (facts 4.6).
+    """
+    quick = {"rate": 1e-3, "batch": 8, "group": 4} if preset.startswith("paper") else {}
+    recipe = recipe_for(preset, epochs=3, seed=1, **quick)
+    few = Lessons.of([part[:8] for part in lessons[0].parts], CPU)
+    trained = run(tmp_path, (few, few), recipe, make=built)
+    assert trained.history[-1]["training"]["loss"] < trained.history[0]["training"]["loss"]
+    norms = gradient_norms(trained.model, recipe, few)
+    assert set(norms) == {name for name, _ in trained.model.named_parameters()}
+    told = ", ".join(f"{name} {n['gradient']:.1e} of {n['weights']:.1e}" for name, n in norms.items())
+    sys.stdout.write(f"{preset}: {told}\n")
+    del norms[list(norms)[-1]]  # added to every score: no comparison of scores feels it
+    assert all(0 < n["gradient"] < math.inf and 0 < n["weights"] < math.inf for n in norms.values())
+    if not preset.startswith("paper"):
+        largest = max(n["gradient"] for n in norms.values())
+        assert min(n["gradient"] for n in norms.values()) > 1e-5 * largest
 
 
 @pytest.mark.parametrize("change", [{}, {"decoupled": True}, {"anneal": True, "loss": "choice"}])

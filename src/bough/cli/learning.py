@@ -29,6 +29,9 @@ def add(commands: Any) -> None:
     )
     label.add_argument("--deep", action="store_true", help="spread the samples over the depths of the whole search")
     label.add_argument("--subset", action="store_true", help="try the ReLUs of `strong-subset` only, not all")
+    label.add_argument(
+        "--inputs", type=int, default=0, metavar="N", help="label N inputs of each sample, too: bound both halves; 0"
+    )
     label.add_argument("--bounds", choices=("dual", "lp"), default="dual", help="that labels are made of; dual")
     label.add_argument("--rule", default="fsb", metavar="RULE", help="the cheap branching rule between samples; fsb")
     label.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds per property, or inf; 60")
@@ -130,6 +133,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         deep=options.deep,
         subset=Subset() if options.subset else None,
         seed=options.seed,
+        inputs=options.inputs,
     )
     chosen = Options(
         timeout=options.timeout if math.isfinite(options.timeout) else None,

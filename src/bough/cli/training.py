@@ -28,6 +28,9 @@ def add(commands: Any) -> None:
     command.add_argument("--preset", choices=PRESETS, default="fast", help="kind of model; fast by default")
     command.add_argument("--reduced", action="store_true", help="without primal and dual values (the paper's GNN-R)")
     command.add_argument(
+        "--inputs", action="store_true", help="score inputs, too, of samples by `label --inputs`; with --preset paper"
+    )
+    command.add_argument(
         "--measure", choices=MEASURES, default="mean", help="how a split is judged by its children; mean is the paper's"
     )
     command.add_argument(
@@ -59,7 +62,7 @@ def _train(options: argparse.Namespace) -> int:
     from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, recipe_for, train
 
     asked = ("reduced", "measure", "loss", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed")
-    given = {name: getattr(options, name) for name in asked}
+    given = {name: getattr(options, name) for name in (*asked, "inputs")}
     recipe = recipe_for(options.preset, relative=not options.absolute, **given)
     there = (options.out / CHECKPOINT).exists()
     if there != options.resume:

@@ -123,6 +123,7 @@ def encode(card: Card, collected: Collected) -> bytes:
         "step": collected.step,
         "children": samples.children,
         **samples.scene.named(),
+        **({} if samples.halves is None else {"halves": samples.halves}),
     }
     for name in ONCE:
         if torch.equal(arrays[name], arrays[name][:1].expand_as(arrays[name])):
@@ -168,7 +169,7 @@ def read_shard(path: Path, network: Network) -> Shard:
     whole = {name: array.expand(card.samples, *array.shape[1:]) for name, array in arrays.items() if name in ONCE}
     scene = Scene(**{each.name: whole.get(each.name, arrays[each.name]) for each in fields(Scene)})
     graph = Graph(network, arrays["neurons"], arrays["passing"])
-    return Shard(card, Collected(Samples(graph, scene, arrays["children"]), arrays["step"]))
+    return Shard(card, Collected(Samples(graph, scene, arrays["children"], arrays.get("halves")), arrays["step"]))
 
 
 def _misfit(arrays: Mapping[str, Tensor], card: Card, network: Network) -> str | None:
@@ -186,6 +187,8 @@ def _misfit(arrays: Mapping[str, Tensor], card: Card, network: Network) -> str |
         "functional": (torch.float32, (count, network.outputs)),
         **dict.fromkeys(("bound", "depth"), (torch.float32, (count,))),
     }
+    if "halves" in arrays:  # of inputs, where they were asked for
+        wanted["halves"] = torch.float32, (count, network.inputs, 2)
     if set(arrays) != set(wanted):
         return f"other arrays than a shard has: {', '.join(sorted(set(arrays) ^ set(wanted)))}"
     for name, (dtype, shape) in wanted.items():

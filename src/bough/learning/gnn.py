@@ -156,8 +156,13 @@ class PaperGNN(AbstractBuilt):
 
     def score_inputs(self, graph: Graph, scene: Scene) -> Tensor:
         """Scores of the input nodes, [domains, inputs]: the paper lets them be split, too."""
-        score: Tensor = self.score(self._embedded(View(graph, scene), inputs=True)[1])
-        return score[..., 0]
+        return self.score_all(graph, scene)[:, len(graph.neurons) :]
+
+    def score_all(self, graph: Graph, scene: Scene) -> Tensor:
+        """Scores of the ReLUs and of the input nodes, by one function, [domains, n + inputs]."""
+        view = View(graph, scene)
+        mu, mu_0 = self._embedded(view, inputs=True)
+        return torch.cat([self._scored_relus(mu, view.wires), self.score(mu_0)[..., 0]], dim=1)
 
     def _scored_relus(self, mu: Mapping[int, Tensor], wires: Wiring) -> Tensor:
         among = torch.cat([mu[i][:, elements] for i, elements in wires.elements.items()], dim=1)

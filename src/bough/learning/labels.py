@@ -26,6 +26,7 @@ from bough.branching.subset import Subset
 from bough.budget import OutOfTime
 from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
+from bough.learning.halves import Halves
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, Scene, see
 from bough.problem.problem import Problem
@@ -60,12 +61,15 @@ class Plan:
     subset: Subset | None = None  # of the ambiguous ReLUs, with a seed of each property's own; None: all of them
     seed: int = 0
     growth: float = 1.05
+    inputs: int = 0  # of each sample, that are labelled, too: both halves of the box are bounded
 
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise BadInput(f"{self.samples} samples are wanted of a property; give a whole number, 1 or more")
         if self.between < 0:
             raise BadInput(f"{self.between} steps are wanted between samples; give a whole number, 0 or more")
+        if self.inputs < 0:
+            raise BadInput(f"{self.inputs} inputs are to be labelled; give a whole number, 0 or more")
         if not 0 <= self.whole <= 1:
             raise BadInput(f"a share of {self.whole} is to be searched whole; give a number from 0 to 1")
         if not 1 < self.growth < math.inf:
@@ -98,6 +102,13 @@ class _Taken:
     scene: Scene
     children: Tensor  # [samples, n, 2]
     step: int
+    halves: Tensor | None  # [samples, inputs, 2]
+
+    def __getitem__(self, k: int) -> "_Taken":
+        """One of them."""
+        row = slice(k, k + 1)
+        halves = None if self.halves is None else self.halves[row]
+        return _Taken(self.scene[row], self.children[row], self.step, halves)
 
 
 # When to take which domain
@@ -190,14 +201,24 @@ class Collector(AbstractObserver):
 
     The search has to run under `rule(...)`: where all of it is sampled, that is strong branching, and what it bounds is
     overheard instead of being bounded twice; otherwise it is the rule given. With `stop`, the search is ended when
-    there is nothing more to take, which is the only thing that a collector ever changes.
+    there is nothing more to take, which is the only thing that a collector ever changes. `halves` bounds those of the
+    inputs, where the plan wants them.
     """
 
-    def __init__(self, problem: Problem, plan: Plan, name: str, *, solved: bool = True, stop: bool = True) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        name: str,
+        *,
+        solved: bool = True,
+        stop: bool = True,
+        halves: Halves | None = None,
+    ) -> None:
         self.mode: Mode = plan.mode(name, solved=solved)
         self.steps = 0  # that were seen
         self.unseen = 0  # domains that could not be taken: the bounder has no relaxation, or one of other ReLUs
-        self._problem, self._plan, self._stop = problem, plan, stop
+        self._problem, self._plan, self._stop, self._halves = problem, plan, stop, halves
         make = SCHEDULES.get(self.mode)
         self._schedule = None if make is None else make(plan, plan.luck(name, "steps"))
         luck = plan.luck(name, "subset").getrandbits(62)
@@ -238,7 +259,8 @@ class Collector(AbstractObserver):
         scene = Scene.concatenate([taken.scene for taken in self._kept])
         children = torch.cat([taken.children for taken in self._kept])
         step = [torch.full((len(taken.scene),), taken.step) for taken in self._kept]
-        return Collected(Samples(self._graph, scene, children), torch.cat(step))
+        halves = [taken.halves for taken in self._kept if taken.halves is not None]
+        return Collected(Samples(self._graph, scene, children, torch.cat(halves) if halves else None), torch.cat(step))
 
     def _take(self, domains: DomainBatch, look: LookAhead) -> None:
         """Algorithm 2, line 16, but for the decision."""
@@ -281,10 +303,12 @@ class Collector(AbstractObserver):
         children.scatter_(1, candidates[:, :, None].expand(-1, -1, 2), bounds)
         mine = children[:, self._graph.neurons.to(children.device)].float().to(HOST)
         scene, step = scene.to(HOST), self.steps if step is None else step
+        halves = None if self._halves is None else self._halves.bound(domains, self._graph, scene)
+        taken = _Taken(scene, mine, step, halves)
         if self._schedule is None:
-            self._kept.append(_Taken(scene, mine, step))
+            self._kept.append(taken)
         else:  # one by one, as they may have to give way
-            self._kept += [_Taken(scene[k : k + 1], mine[k : k + 1], step) for k in range(len(scene))]
+            self._kept += [taken[k] for k in range(len(scene))]
             self._kept = self._schedule.sort(self._kept)
 
 

@@ -1,7 +1,7 @@
 """Samples as training takes them: many properties on one device, in batches that mix them, and a tally of it all."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bough.branching.improvement import Measure
 from bough.learning.loss import choice_loss, classes, judge, rank_loss
+from bough.learning.model import AbstractModel
 from bough.learning.samples import Samples
 
 DEPTHS = (0, 5, 10, 20, 40)  # where bins of depth in the tree begin
@@ -35,7 +36,7 @@ class Lessons:
         if sum(map(_bytes, useful)) <= room:
             return cls(tuple(s.to(device) for s in useful), device)
         # Only the graphs are moved now, so that what they compute once stays with them.
-        return cls(tuple(Samples(s[:0].to(device).graph, s.scene, s.children) for s in useful), device)
+        return cls(tuple(replace(s, graph=s[:0].to(device).graph) for s in useful), device)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -43,8 +44,9 @@ class Lessons:
     def piece(self, number: int, rows: Tensor) -> Samples:
         """Some samples of one property, on the device."""
         part = self.parts[number]
-        rows = rows.to(part.children.device)
-        return Samples(part.graph, part.scene[rows].to(self.device), part.children[rows].to(self.device))
+        some = part[rows.to(part.children.device)]
+        halves = None if some.halves is None else some.halves.to(self.device)
+        return Samples(part.graph, some.scene.to(self.device), some.children.to(self.device), halves)
 
     def told(self) -> dict[str, int]:
         """What tells one set from another, as far as a checkpoint needs it."""
@@ -73,7 +75,8 @@ class Lessons:
 
 
 def _bytes(samples: Samples) -> int:
-    return sum(t.numel() * t.element_size() for t in (*samples.scene.named().values(), samples.children))
+    more = () if samples.halves is None else (samples.halves,)
+    return sum(t.numel() * t.element_size() for t in (*samples.scene.named().values(), samples.children, *more))
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,19 @@ class Aim:
     loss: Loss = "rank"
     classes: int = 10
     relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
+    inputs: bool = False  # whether inputs are compared with ReLUs, and with each other, too
+
+    def scores(self, model: AbstractModel, samples: Samples) -> Tensor:
+        """Of all that is compared."""
+        score = model.score_all if self.inputs else model
+        found: Tensor = score(samples.graph, samples.scene)
+        return found
 
     def losses(self, scores: Tensor, samples: Samples, tally: "Tally") -> Tensor:
         """Of each sample; the tally hears of them."""
         gains = samples.improvements(self.measure)
+        if self.inputs:
+            gains = torch.cat([gains, samples.input_improvements(self.measure)], dim=1)
         if self.loss == "choice":
             loss = choice_loss(scores, gains)
         else:

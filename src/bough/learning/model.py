@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from bough.errors import BadInput
 from bough.learning.scene import Graph, Scene
 
 
@@ -15,3 +16,8 @@ class AbstractModel(nn.Module, ABC):
     @abstractmethod
     def forward(self, graph: Graph, scene: Scene) -> Tensor:
         """Scores, float32 [domains, n]; a domain's depend on that domain only."""
+
+    def score_all(self, graph: Graph, scene: Scene) -> Tensor:
+        """Scores of the ReLUs, then of the inputs, [domains, n + inputs]."""
+        del graph, scene
+        raise BadInput(f"a {self.preset} model scores ReLUs only; of inputs, --preset paper does, and paper-code")

@@ -56,6 +56,7 @@ class Recipe:
     stop: int = 20  # epochs without a better validation loss, after which it ends
     anneal: bool = False  # the rate falls to 0 along half a cosine over all epochs, instead of by patience
     seed: int = 0
+    inputs: bool = False  # whether inputs are learnt about, too
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("group", 1), ("patience", 1), ("stop", 1), ("seed", 0)):
@@ -74,7 +75,11 @@ class Recipe:
     @property
     def aim(self) -> Aim:
         """What is learnt."""
-        return Aim(self.measure, self.loss, self.classes, self.relative)
+        return Aim(self.measure, self.loss, self.classes, self.relative, self.inputs)
+
+    def told(self) -> dict[str, Any]:
+        """All of it, by name; inputs only where they are asked for, as in recipes from before they could be."""
+        return {name: value for name, value in asdict(self).items() if name != "inputs" or value}
 
 
 # A small rate and tiny batches are the paper's; with scaled features larger ones get there in a tenth of the time.
@@ -145,9 +150,9 @@ def train(
     make: Make = build,
 ) -> Trained:
     """Train, or go on with what the folder holds, until the recipe says that it is enough or the time is up."""
-    _check_samples(training, validation)
+    _check_samples(training, validation, recipe)
     told = {
-        **asdict(replace(recipe, epochs=1)),
+        **replace(recipe, epochs=1).told(),
         "training": training.told(),
         "validation": validation.told(),
     }
@@ -164,10 +169,16 @@ def train(
     return _trained(now, finished=True)
 
 
-def _check_samples(training: Lessons, validation: Lessons) -> None:
+def _check_samples(training: Lessons, validation: Lessons, recipe: Recipe) -> None:
     for name, lessons in (("training", training), ("validation", validation)):
         if not len(lessons):
             raise BadInput(f"there are no samples for {name}; make some by `bough label`")
+        silent = sum(part.halves is None for part in lessons.parts)
+        if recipe.inputs and silent:
+            raise BadInput(
+                f"{silent} of {len(lessons.parts)} properties for {name} say nothing about inputs; label them with "
+                "--inputs, or train without"
+            )
 
 
 def _begin(recipe: Recipe, training: Lessons, path: Path, told: dict[str, Any], make: Make) -> Progress:
@@ -207,7 +218,7 @@ def _epoch(
     try:
         learnt = _pass(now, recipe, training, number, tick, limit)
         now.model.eval()
-        seen = evaluate(_scores(now.model), validation, recipe.aim, 4 * recipe.group, limit.check)
+        seen = evaluate(_scores(now.model, recipe.aim), validation, recipe.aim, 4 * recipe.group, limit.check)
     except OutOfTime:
         now.model.load_state_dict(before)
         now.optimiser.load_state_dict(moments)
@@ -241,7 +252,7 @@ def _pass(now: Progress, recipe: Recipe, training: Lessons, number: int, tick: T
         now.optimiser.zero_grad()
         for k, rows in batch:  # properties have different ReLUs: one after another, their gradients added up
             samples = training.piece(k, rows)
-            loss = recipe.aim.losses(now.model(samples.graph, samples.scene), samples, tally).sum() / count
+            loss = recipe.aim.losses(recipe.aim.scores(now.model, samples), samples, tally).sum() / count
             loss.backward()
         now.optimiser.step()
         done += count
@@ -253,12 +264,8 @@ def _annealed(recipe: Recipe, epoch: float) -> float:
     return recipe.rate * (1 + math.cos(math.pi * min(1.0, epoch / recipe.epochs))) / 2
 
 
-def _scores(model: AbstractModel) -> Callable[[Samples], Tensor]:
-    def score(samples: Samples) -> Tensor:
-        scores: Tensor = model(samples.graph, samples.scene)
-        return scores
-
-    return score
+def _scores(model: AbstractModel, aim: Aim) -> Callable[[Samples], Tensor]:
+    return lambda samples: aim.scores(model, samples)
 
 
 def gradient_norms(model: AbstractModel, recipe: Recipe, lessons: Lessons) -> dict[str, dict[str, float]]:
@@ -268,7 +275,7 @@ def gradient_norms(model: AbstractModel, recipe: Recipe, lessons: Lessons) -> di
     model.zero_grad()
     for k, rows in chosen:
         samples = lessons.piece(k, rows)
-        losses = recipe.aim.losses(model(samples.graph, samples.scene), samples, Tally(lessons.device))
+        losses = recipe.aim.losses(recipe.aim.scores(model, samples), samples, Tally(lessons.device))
         (losses.mean() / len(chosen)).backward()
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     found = {
@@ -288,12 +295,12 @@ def finish(
 
     model = trained.model
     figures = {
-        name: evaluate(_scores(model), lessons, recipe.aim, 4 * recipe.group)
+        name: evaluate(_scores(model, recipe.aim), lessons, recipe.aim, 4 * recipe.group)
         for name, lessons in (("training", training), ("validation", validation))
     }
     report = {
         "weights": WEIGHTS,
-        "recipe": asdict(recipe),
+        "recipe": recipe.told(),
         "data": {**data, "training": training.told(), "validation": validation.told()},
         "epochs": len(trained.history),
         "finished": trained.finished,
@@ -305,7 +312,7 @@ def finish(
     card = Card(
         bounder=str(data.get("bounder", "")),
         data=report["data"],
-        settings=asdict(recipe),
+        settings=recipe.told(),
         accuracy={name: {k: v for k, v in found.items() if k != "by_depth"} for name, found in figures.items()},
     )
     save(folder / WEIGHTS, model, card)

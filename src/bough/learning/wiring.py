@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from bough.errors import BadInput
 from bough.learning.scene import Graph
 from bough.network import walk
 from bough.network.graph import Network
@@ -151,6 +152,9 @@ _KEPT: "WeakKeyDictionary[Graph, Wiring]" = WeakKeyDictionary()
 def wiring(graph: Graph) -> Wiring:
     """The graph's edges, worked out once: whoever decides often keeps the graph."""
     if graph not in _KEPT:
+        for node in graph.network.nodes:
+            if not isinstance(node.op, Input | Relu) and type(node.op) not in walk.TRANSPOSE:
+                raise BadInput(f"no message can pass a {type(node.op).__name__}, such as node {node.name!r}")
         passing = graph.passing.clone()
         passing[graph.neurons] = False  # these are gates of their own, in every domain
         _KEPT[graph] = Wiring(graph.network, graph.neurons, passing, graph.layers)

@@ -18,8 +18,10 @@ from bough.budget import Deadline
 from bough.errors import BadInput, BoughError, OutputError
 from bough.learning import dataset
 from bough.learning.dataset import Card, Manifest, shard_path, write_whole
+from bough.learning.halves import Halves
 from bough.learning.labels import Collector, Plan
 from bough.problem.files import NETWORK_LIMIT, read_bytes
+from bough.problem.problem import Problem
 from bough.problem.property import Property
 from bough.report.record import revision
 from bough.zoo.export import ImagesOf, file_name, network_name
@@ -29,6 +31,7 @@ from bough.zoo.workers import LostWorker, _begin, _deaf, _lost
 STRONG = ("strong", "strong-subset")
 SOLVED = ("verified", "falsified")
 PAPER = "paper-babsr"  # the method of the paper's own table, which is a test set
+PAPER_IMAGES = ("cifar10", "test")  # where its images are from: others of this split may be near them, or the same
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,10 @@ class Recipe:
     def told(self) -> dict[str, object]:
         """What the manifest says of it, to be recognised by; the device is free to change."""
         named = ("bounds", "branching", "batch", "timeout", "most_bounds")
-        return {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
+        plan = asdict(self.plan)
+        if not self.plan.inputs:  # as it was before there were any: such a folder can still be gone on with
+            del plan["inputs"]
+        return {**plan, **{name: getattr(self.options, name) for name in named}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +86,14 @@ class Made:
 
 def allowed(rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
     """The rows that may be labelled, and how many may not: a rule is tested on their images."""
-    kept = tuple(
-        row
-        for row in rows
-        if "test" not in (row.use, use_of(row.dataset, row.split, row.image)) and row.method != PAPER
-    )
+    kept = tuple(row for row in rows if _may(row))
     return kept, len(rows) - len(kept)
+
+
+def _may(row: Row) -> bool:
+    if row.method == PAPER or (row.dataset, row.split) == PAPER_IMAGES:
+        return False
+    return "test" not in (row.use, use_of(row.dataset, row.split, row.image))
 
 
 def plan_tasks(
@@ -128,7 +136,9 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
     """Search one property, and write its shard if there are samples."""
     problem = load_problem(_network(task.network), task.asked)
     options = recipe.options
-    collector = Collector(problem, recipe.plan, task.card.name, solved=task.solved)
+    collector = Collector(
+        problem, recipe.plan, task.card.name, solved=task.solved, halves=_halves(problem, recipe.plan, options)
+    )
     result = solve(problem, replace(options, branching=collector.rule(options.branching)), [collector])
     if result.reason == "interrupted":  # a search ends with what it knows; a half-made shard is none
         raise KeyboardInterrupt
@@ -144,6 +154,14 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
         write_whole(shard_path(folder, card.name), dataset.encode(card, found))
     ended = "enough" if collector.enough and result.verdict.value == "timeout" else result.verdict.value
     return Labelled(card, ended, collector.steps, result.seconds)
+
+
+def _halves(problem: Problem, plan: Plan, options: Options) -> Halves | None:
+    """What labels inputs, if that is wanted, for as long as the search may take."""
+    if not plan.inputs:
+        return None
+    bounder = options.resolved(problem.network).bounder()
+    return Halves(problem, bounder, plan.inputs, Deadline.after(options.timeout))
 
 
 @lru_cache(maxsize=1)

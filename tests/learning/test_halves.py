@@ -1,0 +1,201 @@
+"""Labels of inputs: both halves of the box are bounded, and rightly; they are kept, and can be learnt from."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.learning.scenes import seen
+from tests.learning.tiny import BOUNDERS, NEVER, Tiny, open_domains
+from tests.support import hard_case, samples
+
+from bough.bounds.lp import PlanetLP
+from bough.branching.random import RandomChoice
+from bough.domain.batch import DomainBatch
+from bough.errors import BadInput
+from bough.falsify.base import NoAttack
+from bough.learning.gnn import build
+from bough.learning.halves import Halves, cut, slopes
+from bough.learning.labels import Collected, Collector, Plan
+from bough.learning.lessons import Aim, Lessons, Tally
+from bough.learning.loss import judge
+from bough.learning.scene import Graph, Scene, see
+from bough.learning.train import Recipe, train
+from bough.network import walk
+from bough.problem.problem import Problem
+from bough.problem.property import Ball, Box, Property
+from bough.search.loop import Search, search
+
+CASES = [("dense", 5), ("convolutional", 2), ("residual", 5), ("pooled", 5)]
+CPU = torch.device("cpu")
+
+
+def looked_at(kind: str, seed: int, bounds: str) -> tuple[Problem, DomainBatch, Graph, Scene]:
+    asked = hard_case(kind, seed, safe=True).problem
+    bounding, domains = open_domains(asked, BOUNDERS[bounds])
+    relaxed = bounding.relaxed(domains, NEVER)
+    assert relaxed is not None
+    return asked, domains, Graph.of(asked, domains, relaxed), see(asked, domains, relaxed)
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_the_relaxations_point_is_where_the_slopes_say(kind, seed):
+    _, graph, scene = seen(kind, seed, "dual")
+    found = slopes(graph, scene)
+    width = scene.input_upper - scene.input_lower
+    matters = (found.abs() * width > 1e-4 * (found.abs() * width).amax(dim=1, keepdim=True)) & (width > 0)
+    corner = torch.where(found > 0, scene.input_lower, scene.input_upper)
+    assert int(matters.sum()) > len(scene)
+    torch.testing.assert_close(scene.point[matters], corner[matters], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bounds", BOUNDERS)
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_bounds_of_halves_hold_and_are_no_worse_than_the_domains(kind, seed, bounds):
+    asked, domains, graph, scene = looked_at(kind, seed, bounds)
+    some = torch.arange(len(domains))[:: max(1, len(domains) // 3)]
+    halves = Halves(asked, BOUNDERS[bounds], asked.network.inputs, NEVER).bound(domains[some], graph, scene[some])
+    assert halves.shape == (len(some), asked.network.inputs, 2)
+    gained = 0
+    for d, row in enumerate(some.tolist()):
+        clause = asked.clauses[int(domains.clause[row])]
+        box = asked.property.boxes[clause.box]
+        for k in range(asked.network.inputs):
+            for half, bound in zip(cut(box, k), halves[d, k].tolist(), strict=True):
+                if half.lower[k] == half.upper[k]:
+                    assert bound == -torch.inf
+                    continue
+                assert bound >= float(scene.bound[row]) - 1e-6
+                gained += bound > float(scene.bound[row]) + 1e-4
+                inside = least(asked, domains, row, half)
+                assert bound <= inside + 1e-5
+    assert gained > 0
+
+
+def least(asked: Problem, domains: DomainBatch, row: int, box: Box) -> float:
+    """The least margin seen at points of a domain in a box."""
+    points = samples(box, 400)
+    values = walk.forward(asked.network, points.reshape(-1, *asked.network.input_shape))
+    flat = torch.cat(
+        [values[asked.network.nodes[i].inputs[0]].reshape(len(points), -1) for i in asked.network.relus], 1
+    )
+    inside = ((flat * domains.signs[row]) >= 0).all(dim=1)
+    margins = asked.clauses[int(domains.clause[row])].margins(values[-1].reshape(len(points), -1))
+    return float(margins[inside].min()) if bool(inside.any()) else torch.inf
+
+
+def test_at_the_root_a_half_is_a_problem_of_its_own():
+    bounder = PlanetLP(early_stop=False)
+    asked = hard_case("dense", 5, safe=True).problem
+    bounding = bounder.prepare(asked)
+    root = bounding.root(torch.inf, NEVER).domains[torch.tensor([0])]
+    relaxed = bounding.relaxed(root, NEVER)
+    assert relaxed is not None
+    graph, scene = Graph.of(asked, root, relaxed), see(asked, root, relaxed)
+    halves = Halves(asked, bounder, asked.network.inputs, NEVER).bound(root, graph, scene)
+    clause = asked.property.clauses[0]
+    for k in range(asked.network.inputs):
+        for side, box in enumerate(cut(asked.property.boxes[clause.box], k)):
+            alone = replace(asked, property=Property((box,), (replace(clause, box=0),)))
+            by_hand = bounder.prepare(alone).root(torch.inf, NEVER).domains.lower
+            assert float(halves[0, k, side]) == pytest.approx(float(by_hand[0]), rel=1e-3, abs=1e-4)
+
+
+def test_only_the_inputs_that_matter_most_are_tried():
+    asked, domains, graph, scene = looked_at("convolutional", 2, "dual")
+    halves = Halves(asked, BOUNDERS["dual"], 2, NEVER).bound(domains[torch.arange(2)], graph, scene[:2])
+    reach = slopes(graph, scene[:2]).abs() * (scene.input_upper - scene.input_lower)[:2]
+    tried = (halves > -torch.inf).all(dim=2)
+    assert tried.sum(dim=1).tolist() == [2, 2]
+    for mine, which in zip(reach, tried, strict=True):
+        assert float(mine[which].min()) >= 0.99 * float(mine[~which].max()) > 0
+
+
+def test_half_a_ball_is_refused():
+    asked = hard_case("dense", 5, safe=True).problem
+    box = asked.property.boxes[0]
+    middle = (box.lower + box.upper) / 2
+    round_one = replace(box, ball=Ball(middle, torch.ones_like(middle), 1.0, 2))
+    other = replace(asked, property=replace(asked.property, boxes=(round_one, *asked.property.boxes[1:])))
+    with pytest.raises(BadInput, match="half a ball is no ball"):
+        Halves(other, BOUNDERS["lp"], 2, NEVER)
+
+
+# In a search, and in training
+
+
+def collected(kind: str, seed: int, plan: Plan, bounds: str = "lp") -> Collected:
+    """Samples of a search, which ends as it would without."""
+    asked, rule = hard_case(kind, seed, safe=True).problem, RandomChoice(1)
+    collector = Collector(asked, plan, "it", stop=False, halves=Halves(asked, BOUNDERS[bounds], plan.inputs, NEVER))
+    run = Search(asked, BOUNDERS[bounds], collector.rule(rule), NoAttack(), NEVER, most_bounds=24)
+    watched, plain = search(replace(run, observers=(collector,))), search(run)
+    assert (watched.verdict, watched.branches, watched.bounds) == (plain.verdict, plain.branches, plain.bounds)
+    found = collector.collected()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(samples=4, between=1, whole=0.0, inputs=2), Plan(whole=1.0, inputs=2), Plan(samples=3, deep=True, inputs=2)],
+)
+def test_a_collector_keeps_halves_with_their_samples(plan):
+    for bounds in BOUNDERS:
+        found = collected("dense", 5, plan, bounds).samples
+        assert found.halves is not None
+        assert found.halves.shape == (len(found), found.graph.network.inputs, 2)
+        assert ((found.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()
+        gains = found.input_improvements()
+        assert bool(((gains >= -1e-5) & (gains <= 1) | (gains == -torch.inf)).all())
+        assert torch.equal(found[1:].input_improvements(), gains[1:])
+
+
+@pytest.fixture(scope="module")
+def lessons() -> tuple[Lessons, Lessons]:
+    plan = Plan(samples=4, between=1, whole=0.0, inputs=3)
+    return (
+        Lessons.of([collected("dense", 5, plan).samples, collected("residual", 4, plan).samples], CPU),
+        Lessons.of([collected("dense", 1, plan).samples], CPU),
+    )
+
+
+def test_inputs_can_be_learnt_about(tmp_path, lessons):
+    training, _ = lessons
+    recipe = Recipe("paper", epochs=30, rate=5e-3, batch=4, group=4, inputs=True, seed=1)
+    trained = train(
+        recipe,
+        training,
+        training,
+        tmp_path,
+        lambda _: None,
+        lambda *_: None,
+        NEVER,
+        lambda r: build(r.preset, width=16),
+    )
+    first, last = trained.history[0], trained.history[-1]
+    assert last["training"]["loss"] < 0.8 * first["training"]["loss"]
+    part = training.parts[0]
+    scores = recipe.aim.scores(trained.model, part)
+    assert scores.shape == (len(part), part.children.shape[1] + part.graph.network.inputs)
+    assert torch.equal(scores[:, : part.children.shape[1]], trained.model(part.graph, part.scene))
+    both = torch.cat([part.improvements(), part.input_improvements()], dim=1)
+    tally = Tally(CPU)
+    recipe.aim.losses(scores, part, tally)
+    assert tally.figures()["accuracy"] == pytest.approx(float(judge(scores, both).relative.float().mean()))
+
+
+def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
+    training, validation = lessons
+    silent = Lessons(tuple(replace(part, halves=None) for part in validation.parts), CPU)
+
+    def run(given: Lessons, model: torch.nn.Module) -> None:
+        recipe = Recipe("paper", epochs=1, inputs=True)
+        train(recipe, training, given, tmp_path, lambda _: None, lambda *_: None, NEVER, lambda _: model)
+
+    with pytest.raises(BadInput, match=r"1 of 1 properties for validation say nothing about inputs; label them with"):
+        run(silent, build("paper", width=4))
+    for model in (build("fast"), build("local"), Tiny()):
+        with pytest.raises(BadInput, match="scores ReLUs only"):
+            run(validation, model)
+    with pytest.raises(BadInput, match="say nothing about inputs; label with --inputs"):
+        Aim(inputs=True).losses(torch.zeros(1, 1), silent.parts[0], Tally(CPU))
