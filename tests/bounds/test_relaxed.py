@@ -176,7 +176,9 @@ def unique(question: Problem, found: Relaxed) -> Tensor:
 
     def least(moved: Tensor) -> float:
         rows = torch.cat([-own, above, below]).numpy()
-        return float(linprog(cost.numpy(), rows, (limits + moved).numpy(), bounds=sides).fun)
+        solved = linprog(cost.numpy(), rows, (limits + moved).numpy(), bounds=sides)
+        assert solved.fun is not None
+        return float(solved.fun)
 
     far, start = 1e-4, least(torch.zeros(3 * n))
     moves = torch.eye(3 * n, dtype=torch.float64) * far
@@ -185,7 +187,8 @@ def unique(question: Problem, found: Relaxed) -> Tensor:
     size = float(high.abs().max())
     exact = torch.stack([found.zero, found.above, found.below])[:, 0].double()
     assert bool(((exact >= low - 1e-2 * size) & (exact <= high + 1e-2 * size)).all())  # what the bounder's LP found
-    return high - low <= 1e-2 * size + 1e-9
+    only: Tensor = high - low <= 1e-2 * size + 1e-9
+    return only
 
 
 def test_multipliers_agree_where_the_lps_are_unique(monkeypatch):
@@ -196,7 +199,9 @@ def test_multipliers_agree_where_the_lps_are_unique(monkeypatch):
         question, found = asked(kind, seed), {}
         for name, bounder in BOUNDERS.items():
             bounding = bounder.prepare(question)
-            found[name] = bounding.relaxed(bounding.root(torch.inf, NEVER).domains, NEVER)
+            seen = bounding.relaxed(bounding.root(torch.inf, NEVER).domains, NEVER)
+            assert seen is not None
+            found[name] = seen
         lp, dual = (torch.stack([found[name].zero, found[name].above, found[name].below])[:, 0] for name in found)
         only = unique(question, found["lp"])
         torch.testing.assert_close(dual[only].double(), lp[only].double(), rtol=0, atol=0.05 * float(lp.abs().max()))

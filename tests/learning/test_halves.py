@@ -18,6 +18,7 @@ from bough.learning.halves import Halves, cut, slopes
 from bough.learning.labels import Collected, Collector, Plan
 from bough.learning.lessons import Aim, Lessons, Tally
 from bough.learning.loss import judge
+from bough.learning.model import AbstractModel
 from bough.learning.scene import Graph, Scene, see
 from bough.learning.train import Recipe, train
 from bough.network import walk
@@ -188,7 +189,7 @@ def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
     training, validation = lessons
     silent = Lessons(tuple(replace(part, halves=None) for part in validation.parts), CPU)
 
-    def run(given: Lessons, model: torch.nn.Module) -> None:
+    def run(given: Lessons, model: AbstractModel) -> None:
         recipe = Recipe("paper", epochs=1, inputs=True)
         train(recipe, training, given, tmp_path, lambda _: None, lambda *_: None, NEVER, lambda _: model)
 
