@@ -211,6 +211,19 @@ def test_other_ways_to_label(label, more):
         assert {entry["rule"] for entry in entries} == {"strong-subset"}
 
 
+def test_bounds_of_relus_are_part_of_the_recipe(label):
+    label.write([row(FREE[0])])
+    assert label(*FAST)[0] == 0
+    first, shards = label.manifest[0], label.shards
+    other = label.moved("other")
+    assert other(*FAST, "--intermediate", "paper")[0] == 0
+    assert other.manifest[0] != first
+    assert other.shards != shards
+    status, said = label(*FAST, "--intermediate", "paper", "--resume")
+    assert status == 2
+    assert "intermediate" in said
+
+
 def test_inputs_are_labelled_and_learnt_about(label, capsys):
     """A shard without them is one as ever, and samples without them teach nothing about inputs."""
     assert {split_of("dots", "train", k) for k in FREE[:6]} == {"training", "validation"}
@@ -425,6 +438,7 @@ def test_a_lost_process_is_said_and_what_is_there_kept(label, monkeypatch):
         (("--whole", 2), "a share of 2.0"),
         (("--inputs", -1), "-1 inputs are to be labelled"),
         (("--rule", "best"), "there is no branching rule 'best'"),
+        (("--intermediate", "loose"), "there is no intermediate bounds 'loose'"),
         (("--rule", "babsb"), "halves inputs"),
         (("--batch", 0), "the batch is 0"),
         (("--every", 0), "--every is 0"),

@@ -33,6 +33,9 @@ def add(commands: Any) -> None:
         "--inputs", type=int, default=0, metavar="N", help="label N inputs of each sample, too: bound both halves; 0"
     )
     label.add_argument("--bounds", choices=("dual", "lp"), default="dual", help="that labels are made of; dual")
+    label.add_argument(
+        "--intermediate", default="auto", metavar="NAME", help="bounds of ReLUs, as for `bough verify`; auto"
+    )
     label.add_argument("--rule", default="fsb", metavar="RULE", help="the cheap branching rule between samples; fsb")
     label.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds per property, or inf; 60")
     label.add_argument(
@@ -138,6 +141,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
     chosen = Options(
         timeout=options.timeout if math.isfinite(options.timeout) else None,
         bounds=options.bounds,
+        intermediate=options.intermediate,
         branching=options.rule,
         batch=1 if options.batch is None and not options.deep else options.batch,
         seed=options.seed,

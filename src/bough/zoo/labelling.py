@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
+from bough.api import AUTO, LoadedNetwork, Options, load_network, load_problem, solve
 from bough.budget import Deadline
 from bough.errors import BadInput, BoughError, OutputError
 from bough.learning import dataset
@@ -44,10 +44,13 @@ class Recipe:
     def told(self) -> dict[str, object]:
         """What the manifest says of it, to be recognised by; the device is free to change."""
         named = ("bounds", "branching", "batch", "timeout", "most_bounds")
-        plan = asdict(self.plan)
-        if not self.plan.inputs:  # as it was before there were any: such a folder can still be gone on with
-            del plan["inputs"]
-        return {**plan, **{name: getattr(self.options, name) for name in named}}
+        told = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
+        # What came later is told where it is asked for only, so that folders from before can be gone on with.
+        if not self.plan.inputs:
+            del told["inputs"]
+        if self.options.intermediate != AUTO:
+            told["intermediate"] = self.options.intermediate
+        return told
 
 
 @dataclass(frozen=True, eq=False)
