@@ -4,62 +4,27 @@ import json
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import wait
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.support import generator, normal, sequential, values_at
+from tests import dots
 
 from bough import api
 from bough.cli import main
-from bough.errors import BadInput, SolverFailure
+from bough.errors import SolverFailure
 from bough.learning import dataset as samples
 from bough.learning.dataset import read, read_shards, split_of
-from bough.network.graph import Network
 from bough.problem.onnx_writer import write_network
-from bough.zoo import datasets, labelling
-from bough.zoo.datasets import Images
+from bough.zoo import labelling
 from bough.zoo.labelling import allowed
 from bough.zoo.table import Row, as_text, read_table, use_of
 
-SIZE = 40
-DATASET = replace(
-    datasets.DATASETS["mnist"],
-    name="dots",
-    shape=(1, 2, 2),
-    classes=("none", "some", "all"),
-    mean=(0.5,),
-    std=(0.25,),
-    train=SIZE,
-    test=SIZE,
-)
 FAST = ("--timeout", "inf", "--bounds", "lp", "--rule", "random", "--samples", 3, "--between", 1)
-
-
-def tiny() -> Network:
-    """Its classes are nothing to speak of, but its properties take branching."""
-    g, wide = generator(2), 8
-    first = normal(g, wide, 4), normal(g, wide) * 0.3
-    second = normal(g, wide, wide) / wide**0.5 * 1.5, normal(g, wide) * 0.3
-    return sequential(first, second, (normal(g, 3, wide) / wide**0.5, [0.8, 0, 0]))
-
-
-NETWORK = tiny()
-
-
-def drawn() -> Images:
-    """Every image but number 7, labelled as the network sees it."""
-    numbers = torch.tensor([k for k in range(SIZE) if k != 7])
-    pixels = torch.randint(0, 256, (len(numbers), 1, 2, 2), generator=generator(5), dtype=torch.uint8)
-    inputs = (pixels.reshape(len(numbers), 4).double() / 255 - 0.5) / 0.25
-    labels = torch.from_numpy(values_at(NETWORK, inputs.numpy())[-1].argmax(axis=1))
-    return Images(DATASET, "train", pixels.numpy(), labels.numpy(), numbers.numpy())
-
-
-IMAGES = drawn()
+NETWORK = dots.network(8, 0.8)
+IMAGES = dots.images(NETWORK, "train")
 EPS = {5: 0.22, 21: 0.14, 31: 0.14, 8: 0.22, 33: 0.1, 20: 0.06}  # these take branching, but for the last
 FREE = list(EPS)
 KEPT = [k for k in IMAGES.index.tolist() if use_of("dots", "train", k) == "test"]
@@ -128,34 +93,8 @@ class Shell:
 
 @pytest.fixture
 def label(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    known = {**datasets.DATASETS, "dots": DATASET}
-
-    def found(name: str) -> datasets.Dataset:
-        if name not in known:
-            raise BadInput(f"there is no data set '{name}'")
-        return known[name]
-
-    def load(name: str, split: str, folder: Path | None = None, **_: Any) -> Images:
-        del folder
-        return replace(IMAGES, dataset=found(name), split=split)
-
-    monkeypatch.setattr(datasets, "DATASETS", known)
-    monkeypatch.setattr(datasets, "known", found)
-    monkeypatch.setattr(datasets, "load", load)
+    dots.install(monkeypatch, IMAGES)
     return Shell(tmp_path, capsys)
-
-
-def failing(error: BaseException, after: int) -> Callable[..., Any]:
-    """A `solve` that fails from some call on."""
-    calls: list[int] = []
-
-    def solve(*arguments: Any) -> Any:
-        calls.append(0)
-        if len(calls) > after:
-            raise error
-        return api.solve(*arguments)
-
-    return solve
 
 
 class Calls:
@@ -336,7 +275,7 @@ def test_no_image_is_in_both_parts(label):
 def test_an_interrupted_run_goes_on_to_the_same_samples(label, monkeypatch, after):
     label(*FAST)
     other = label.moved("other")
-    monkeypatch.setattr(labelling, "solve", failing(KeyboardInterrupt(), after))
+    monkeypatch.setattr(labelling, "solve", dots.failing(KeyboardInterrupt(), after))
     status, said = other(*FAST)
     assert status == 3
     assert f"bough: interrupted, {6 - after} properties are left; go on by the same command with --resume" in said
@@ -406,7 +345,7 @@ def test_another_run_is_not_gone_on_with(label):
 
 
 def test_a_property_that_fails_is_missing(label, monkeypatch):
-    monkeypatch.setattr(labelling, "solve", failing(SolverFailure("out of luck"), 5))
+    monkeypatch.setattr(labelling, "solve", dots.failing(SolverFailure("out of luck"), 5))
     status, said = label(*FAST)
     assert status == 3
     assert "failed, out of luck" in said

@@ -3,64 +3,27 @@
 import csv
 import json
 import multiprocessing
-from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tests.support import generator, normal, sequential, values_at
+from tests import dots
+from tests.support import sequential
 
 from bough import api
 from bough.cli import main
-from bough.errors import BadInput
-from bough.network.graph import Network
 from bough.problem.onnx_writer import write_network
-from bough.zoo import datasets, trial, workers
-from bough.zoo.datasets import Images
+from bough.zoo import trial, workers
 from bough.zoo.export import INSTANCES, LOG, TABLE
 from bough.zoo.properties import drawn_target, shuffled
 from bough.zoo.table import Row, as_property, read_table
 
-SIZE = 40
-DATASET = replace(
-    datasets.DATASETS["mnist"],
-    name="dots",
-    shape=(1, 2, 2),
-    classes=("none", "some", "all"),
-    mean=(0.5,),
-    std=(0.25,),
-    train=SIZE,
-    test=SIZE,
-)
 BASIC = ("--dataset", "dots", "--method", "lp-babsr,batch=1", "--unit", "bounds", "--edges", "1,10,30,60")
 RANGE = ("--eps-range", "0,0.6")
-
-
-def network() -> Network:
-    """Its classes are nothing to speak of, but its properties take branching."""
-    g, wide = generator(2), 14
-    first = normal(g, wide, 4), normal(g, wide) * 0.3
-    second = normal(g, wide, wide) / wide**0.5 * 1.5, normal(g, wide) * 0.3
-    return sequential(first, second, (normal(g, 3, wide) / wide**0.5, [1.5, 0, 0]))
-
-
-NETWORK = network()
-
-
-def drawn() -> Images:
-    """Every image but number 7, labelled as the network sees it; but for number 3."""
-    numbers = torch.tensor([k for k in range(SIZE) if k != 7])
-    pixels = torch.randint(0, 256, (len(numbers), 1, 2, 2), generator=generator(5), dtype=torch.uint8)
-    inputs = (pixels.reshape(len(numbers), 4).double() / 255 - 0.5) / 0.25
-    labels = torch.from_numpy(values_at(NETWORK, inputs.numpy())[-1].argmax(axis=1))
-    labels[3] = (labels[3] + 1) % 3
-    return Images(DATASET, "test", pixels.numpy(), labels.numpy(), numbers.numpy())
-
-
-IMAGES = drawn()
+NETWORK = dots.network(14, 1.5)
+IMAGES = dots.images(NETWORK, "test", wrong=(3,))
 
 
 class Shell:
@@ -97,38 +60,12 @@ class Shell:
 
 @pytest.fixture
 def make(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    known = {**datasets.DATASETS, "dots": DATASET}
-
-    def found(name: str) -> datasets.Dataset:
-        if name not in known:
-            raise BadInput(f"there is no data set '{name}'")
-        return known[name]
-
-    def load(name: str, split: str, folder: Path | None = None, **_: Any) -> Images:
-        del folder
-        return replace(IMAGES, dataset=found(name), split=split)
-
-    monkeypatch.setattr(datasets, "DATASETS", known)
-    monkeypatch.setattr(datasets, "known", found)
-    monkeypatch.setattr(datasets, "load", load)
+    dots.install(monkeypatch, IMAGES)
     return Shell(tmp_path, capsys)
 
 
 def timeless(rows: tuple[Row, ...]) -> list[Row]:
     return [replace(row, seconds=None) for row in rows]
-
-
-def failing(error: BaseException, after: int) -> Callable[..., Any]:
-    """A `solve` that fails from some call on."""
-    calls: list[int] = []
-
-    def solve(*arguments: Any) -> Any:
-        calls.append(0)
-        if len(calls) > after:
-            raise error
-        return api.solve(*arguments)
-
-    return solve
 
 
 # From start to end
@@ -209,7 +146,7 @@ def test_units_of_the_network_and_unclipped(make):
 def test_an_interrupted_run_goes_on_to_the_same_table(make, monkeypatch, after):
     make(make.network, *BASIC, *RANGE, *WANTED)
     other = make.moved("other")
-    monkeypatch.setattr(trial, "solve", failing(KeyboardInterrupt(), after))
+    monkeypatch.setattr(trial, "solve", dots.failing(KeyboardInterrupt(), after))
     status, said = other(other.network, *BASIC, *RANGE, *WANTED)
     assert status == 3
     assert "bough: interrupted; go on by the same command with --resume" in said
@@ -307,11 +244,11 @@ def test_images_that_are_classified_wrongly_are_said_skipped_and_counted(make):
 
 
 def test_the_order_and_the_targets_are_drawn_from_the_seed():
-    order = shuffled(IMAGES, 0, range(SIZE))
+    order = shuffled(IMAGES, 0, range(dots.SIZE))
     assert sorted(order) == IMAGES.index.tolist()
-    assert order != shuffled(IMAGES, 1, range(SIZE))
+    assert order != shuffled(IMAGES, 1, range(dots.SIZE))
     part = replace(IMAGES, pixels=IMAGES.pixels[::2], labels=IMAGES.labels[::2], index=IMAGES.index[::2])
-    assert shuffled(part, 0, range(SIZE)) == [n for n in order if n in part.index.tolist()]
+    assert shuffled(part, 0, range(dots.SIZE)) == [n for n in order if n in part.index.tolist()]
     drawn_ones = {drawn_target(0, image, 3, 10) for image in range(200)}
     assert drawn_ones == set(range(10)) - {3}
 
