@@ -114,6 +114,7 @@ class Setting:
     count: int | None
     timeout: float | None
     weights: Mapping[str, str]
+    mip: bool = True
 
     def limit(self, name: str) -> float:
         """Seconds for each run on a network."""
@@ -158,6 +159,9 @@ def main(experiment: Experiment) -> int:
     """Say what is to come, run what is not there yet, write tables and figures."""
     try:
         setting = options(experiment)
+        if not setting.mip:
+            methods = tuple(method for method in experiment.methods if method not in BASELINES)
+            experiment = replace(experiment, methods=methods)
         torch.set_num_threads(CPU_THREADS)
         started = time.monotonic()
         runs = records(experiment, setting)
@@ -192,6 +196,7 @@ def options(experiment: Experiment) -> Setting:
         metavar="KIND=FILE",
         help=f"of a learnt rule, {', '.join(TRAINED)}; at smoke trained in seconds, else those that come with bough",
     )
+    parser.add_argument("--no-mip", dest="mip", action="store_false", help="leave out mixed-integer programs")
     given = parser.parse_args()
     if given.count is not None and given.count < 1:
         raise BadInput(f"--count is {given.count}; give a whole number, 1 or more")
@@ -206,7 +211,7 @@ def options(experiment: Experiment) -> Setting:
         raise BadInput(f"{given.out} holds experiments already; go on by --resume, or give another folder")
     for name in ("tables", "figures", "records"):
         (given.out / name).mkdir(parents=True, exist_ok=True)
-    return Setting(given.scale, given.out, given.device, given.resume, given.count, given.timeout, weights)
+    return Setting(given.scale, given.out, given.device, given.resume, given.count, given.timeout, weights, given.mip)
 
 
 def records(experiment: Experiment, setting: Setting) -> list[Run]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tests.report.runs import run, timeout
@@ -149,6 +149,20 @@ def test_bad_options(tmp_path, monkeypatch, capsys, words, says):
     monkeypatch.setattr(sys, "argv", ["10_table_1.py", "--out", str(tmp_path / "out"), *words])
     assert suite().main(experiment(SCRIPTS[0])) == 2
     assert says in capsys.readouterr().err
+
+
+def test_mixed_integer_programs_can_be_left_out(tmp_path, monkeypatch):
+    s, seen = suite(), []
+
+    def records(chosen: Any, _: Any) -> NoReturn:
+        seen.append(chosen.methods)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(s, "records", records)
+    for more in ((), ("--no-mip",)):
+        monkeypatch.setattr(sys, "argv", ["10_table_1.py", "--out", str(tmp_path), "--resume", *more])
+        assert s.main(experiment(SCRIPTS[0])) == s.UNFINISHED
+    assert seen == [("BaBSR", "MIPplanet", "FSB", "GNN", "GNN-online"), ("BaBSR", "FSB", "GNN", "GNN-online")]
 
 
 def test_a_folder_with_experiments_is_not_taken_unasked(tmp_path, monkeypatch, capsys):
