@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
 from bough.bench.methods import parse_method
 from bough.budget import Deadline
 from bough.cli import main as bough
@@ -77,20 +77,21 @@ def timed(rows: list[Row], out: Path, deadline: Deadline) -> int:
     """Solve what has not been timed yet, and write the whole table once all of it is."""
     log = out / "timed.csv"
     known = {_key(row): row for row in read_table(log)} if log.exists() else {}
-    loaded, warm = {}, set()
+    images, loaded = datasets.load(rows[0].dataset, rows[0].split), dict[str, LoadedNetwork]()
     for k, row in enumerate(rows):
         name = Path(row.network).stem
-        if (name, row.image) in known:
+        if _key(row) in known:
             continue
         if deadline.passed():
             print(f"{len(known)} of {len(rows)} are timed; go on by the same command", file=sys.stderr)
             return UNFINISHED
-        loaded.setdefault(name, load_network(where(name)))
-        problem = load_problem(loaded[name], as_property(row, datasets.load(row.dataset, row.split)))
+        cold = name not in loaded
+        if cold:
+            loaded[name] = load_network(where(name))
+        problem = load_problem(loaded[name], as_property(row, images))
         limit = {"most_bounds": row.bounds} if row.verdict == "timeout" else {}
         how = replace(parse_method(row.method).options, **limit)
-        if name not in warm:  # kernels are compiled once
-            warm.add(name)
+        if cold:  # kernels are compiled once
             solve(problem, replace(how, attack=False, timeout=10.0))
         found = again(row, name, problem, how)
         print(f"{k + 1}/{len(rows)} {name} {row.image}: {row.difficulty}, {found.bounds} bounds, {found.seconds:.2f} s")
@@ -98,7 +99,7 @@ def timed(rows: list[Row], out: Path, deadline: Deadline) -> int:
         known[_key(found)] = found
         log.write_text(as_text(list(known.values())))
     table = out / f"{Path(rows[0].dataset).name}.csv"
-    table.write_text(as_text([known[Path(row.network).stem, row.image] for row in rows]))
+    table.write_text(as_text([known[_key(row)] for row in rows]))
     print(f"{len(rows)} properties are in {table}", file=sys.stderr)
     summary(list(known.values()))
     return 0

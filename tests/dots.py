@@ -1,6 +1,5 @@
 """Images of two by two pixels, and a small network that sees classes in them: for commands over tables."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 import torch
 from tests.support import generator, normal, sequential, values_at
 
-from bough import api
 from bough.errors import BadInput
 from bough.network.graph import Network
 from bough.zoo import datasets
@@ -63,16 +61,3 @@ def install(monkeypatch: pytest.MonkeyPatch, at_hand: Images) -> None:
     monkeypatch.setattr(datasets, "DATASETS", known)
     monkeypatch.setattr(datasets, "known", found)
     monkeypatch.setattr(datasets, "load", load)
-
-
-def failing(error: BaseException, after: int) -> Callable[..., Any]:
-    """A `solve` that fails from some call on."""
-    calls: list[int] = []
-
-    def solve(*arguments: Any) -> Any:
-        calls.append(0)
-        if len(calls) > after:
-            raise error
-        return api.solve(*arguments)
-
-    return solve

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bough import api
 from bough.bounds import kernels
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
@@ -679,3 +680,16 @@ def ascend_in_float64(patch: "pytest.MonkeyPatch") -> None:
     patch.setattr(Reduced, "to", lambda net, device, _: to(net, device, torch.float64))
     patch.setattr(Ascent, "run", exact)
     patch.setattr(kernels, "relax", tied)
+
+
+def failing(error: BaseException, after: int = 0) -> Callable[..., Any]:
+    """A `solve` that fails from some call on."""
+    calls: list[int] = []
+
+    def solve(*arguments: Any) -> Any:
+        calls.append(0)
+        if len(calls) > after:
+            raise error
+        return api.solve(*arguments)
+
+    return solve

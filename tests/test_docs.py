@@ -1,6 +1,5 @@
 """What the documentation shows can be done: its code runs, its commands are known, its reference is whole."""
 
-import os
 import re
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support import hard_case
-from tests.test_readme import blocks, commands
+from tests.test_readme import blocks, commands, ran
 
 import bough
 from bough.api import Options, solve
@@ -48,20 +47,9 @@ def test_the_brancher_of_the_page_decides_in_searches():
 
 @pytest.mark.parametrize("page", ["howto-property.md"])
 def test_the_python_of_a_page_runs(page, tmp_path):
-    script = tmp_path / "page.py"
-    script.write_text("\n\n".join(blocks("python", DOCS / page)), encoding="utf-8")
-    run = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    said = re.findall(r"print\(.*\)  # (.*)", script.read_text(encoding="utf-8"))
-    assert run.stdout.splitlines() == said  # as the comments say
+    snippets = blocks("python", DOCS / page)
+    said = [words for snippet in snippets for words in re.findall(r"print\(.*\)  # (.*)", snippet)]
+    assert ran(snippets, tmp_path).splitlines() == said  # as the comments say
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

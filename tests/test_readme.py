@@ -33,10 +33,9 @@ def commands(page: Path = README) -> list[list[str]]:
     return found
 
 
-def test_the_python_runs(tmp_path: Path) -> None:
-    snippets = blocks("python")
-    assert snippets, "README.md shows no Python"
-    script = tmp_path / "readme.py"
+def ran(snippets: list[str], tmp_path: Path) -> str:
+    """What snippets print, run as one script that nothing warns about."""
+    script = tmp_path / "page.py"
     script.write_text("\n\n".join(snippets), encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
@@ -48,6 +47,13 @@ def test_the_python_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_python_runs(tmp_path: Path) -> None:
+    snippets = blocks("python")
+    assert snippets, "README.md shows no Python"
+    ran(snippets, tmp_path)
 
 
 def test_there_are_commands() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import sequential
+from tests.support import failing, sequential
 
 from bough import api
 from bough.bench import run
@@ -73,19 +73,6 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Folder:
     """The benchmark lies in a folder of its own, which names it."""
     (tmp_path / "tiny").mkdir()
     return Folder(tmp_path / "tiny", capsys)
-
-
-def failing(error: BaseException, after: int = 0) -> Callable[..., Any]:
-    """A `solve` that fails from some call on."""
-    calls: list[int] = []
-
-    def solve(*arguments: Any) -> Any:
-        calls.append(0)
-        if len(calls) > after:
-            raise error
-        return api.solve(*arguments)
-
-    return solve
 
 
 # A bench from start to end

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests import dots
+from tests.support import failing
 
 from bough import api
 from bough.cli import main
@@ -275,7 +276,7 @@ def test_no_image_is_in_both_parts(label):
 def test_an_interrupted_run_goes_on_to_the_same_samples(label, monkeypatch, after):
     label(*FAST)
     other = label.moved("other")
-    monkeypatch.setattr(labelling, "solve", dots.failing(KeyboardInterrupt(), after))
+    monkeypatch.setattr(labelling, "solve", failing(KeyboardInterrupt(), after))
     status, said = other(*FAST)
     assert status == 3
     assert f"bough: interrupted, {6 - after} properties are left; go on by the same command with --resume" in said
@@ -345,7 +346,7 @@ def test_another_run_is_not_gone_on_with(label):
 
 
 def test_a_property_that_fails_is_missing(label, monkeypatch):
-    monkeypatch.setattr(labelling, "solve", dots.failing(SolverFailure("out of luck"), 5))
+    monkeypatch.setattr(labelling, "solve", failing(SolverFailure("out of luck"), 5))
     status, said = label(*FAST)
     assert status == 3
     assert "failed, out of luck" in said

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.report.browser import Browser, find_browser
+from tests.report.browser import Browser
 from tests.report.pages import EVIL, entry, write_runs, write_trace
 
 from bough.api import Options, load_network, load_problem, solve
@@ -21,15 +21,6 @@ from bough.zoo import demo
 pytestmark = pytest.mark.browser
 TREE_NODES = 10_000
 FRAME_MS = 50.0
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    command = find_browser()
-    if command is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium, or name one in BOUGH_BROWSER")
-    with Browser(command, tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The summary that the page computes, whatever is filtered, is that of `report/tables.py` for the same records."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.report.browser import Browser, find_browser
+from tests.report.browser import Browser
 from tests.report.pages import entry, write_runs
 from tests.report.test_page_browser import choose, column
 
@@ -97,15 +97,6 @@ CHOICES = {
     "a search": Chosen(text="p1", hidden=("part",)),
     "all at once": Chosen(("mip",), {"network": "nets/b.onnx", "difficulty": "hard", "verdict": "verified"}, "p"),
 }
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    command = find_browser()
-    if command is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium, or name one in BOUGH_BROWSER")
-    with Browser(command, tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module", params=[0, 2])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests import dots
-from tests.support import sequential
+from tests.support import failing, sequential
 
 from bough import api
 from bough.cli import main
@@ -146,7 +146,7 @@ def test_units_of_the_network_and_unclipped(make):
 def test_an_interrupted_run_goes_on_to_the_same_table(make, monkeypatch, after):
     make(make.network, *BASIC, *RANGE, *WANTED)
     other = make.moved("other")
-    monkeypatch.setattr(trial, "solve", dots.failing(KeyboardInterrupt(), after))
+    monkeypatch.setattr(trial, "solve", failing(KeyboardInterrupt(), after))
     status, said = other(other.network, *BASIC, *RANGE, *WANTED)
     assert status == 3
     assert "bough: interrupted; go on by the same command with --resume" in said
