@@ -112,6 +112,13 @@ class AbstractBounding(ABC):
         del domains
         return None
 
+    def supported(self, domains: DomainBatch, evidence: Evidence) -> Tensor | None:
+        """Lower bounds, float64 [domains], that evidence for `evidence`'s slots proves, less several times what could
+        be off by rounding, so that whoever derives them in another order finds them above 0, too; None: it cannot tell.
+        """
+        del domains, evidence
+        return None
+
     def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence | None:
         """Other evidence of the same, dear to get; None where there is no more."""
         del domains, deadline

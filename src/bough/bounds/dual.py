@@ -16,7 +16,7 @@ from torch import Tensor
 from bough.bounds.ascent import Ascent, Climb, Climber, Duals, Question, evaluate, first_values, row_weights
 from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded, Evidence
 from bough.bounds.intermediate import AbstractIntermediate, Asked, TightBounds
-from bough.bounds.linear import Region, bound_rows
+from bough.bounds.linear import Region, proved_rows
 from bough.bounds.lp import PlanetLP
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
@@ -33,6 +33,7 @@ MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of t
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
 ROUNDING = 1e-5  # of a value in ascent, relative to what the input makes of it
+MORE_ROUNDING = 8.0  # times the error of a proof, for one that is derived in another order with twice the allowance
 PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
 
 
@@ -305,15 +306,24 @@ class DualBounding(AbstractBounding):
 
     def _prove(self, place: _Place, domains: DomainBatch, asked: Question, duals: Duals) -> Tensor:
         """Float64 lower bounds [domains], from the duals as they will be stored."""
+        return self._proof(place, domains, asked.signs, duals.p, row_weights(duals.logits))[0]
+
+    def _proof(
+        self, place: _Place, domains: DomainBatch, signs: Tensor, p: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Float64 lower bounds [domains] by duals p and the rows' weights, and what was subtracted for rounding."""
         widest = 8 * max(self._network.neurons, *(node.size for node in self._network.nodes))
-        parts = []
+        lower, error = [], []
         for piece in torch.arange(len(domains)).split(max(1, PROOF_BYTES[self._device.type] // widest)):
             rows = slice(int(piece[0]), int(piece[-1]) + 1)
-            rule = by_duals(place.net, duals.p[rows, None].double(), asked.signs[rows, None], place.passing)
-            where = place.root.with_bounds(domains.bounds[rows])
-            clause, weights = domains.clause[rows], row_weights(duals.logits[rows])[:, None]
-            parts.append(bound_rows(self._network, where, self._rows[clause], self._offsets[clause], weights, rule))
-        return torch.cat(parts)[:, 0]
+            rule = by_duals(place.net, p[rows, None].double(), signs[rows, None], place.passing)
+            where, clause = place.root.with_bounds(domains.bounds[rows]), domains.clause[rows]
+            proved = proved_rows(
+                self._network, where, self._rows[clause], self._offsets[clause], weights[rows, None], rule
+            )
+            lower.append(proved.lower[:, 0])
+            error.append(proved.error[:, 0])
+        return torch.cat(lower), torch.cat(error)
 
     def _finish(self, bounded: Bounded, cutoff: float, deadline: Deadline) -> Bounded:
         """Where every ReLU is decided the relaxation is exact, and the LP over all rows settles what ascent left
@@ -333,6 +343,19 @@ class DualBounding(AbstractBounding):
     def evidence(self, domains: DomainBatch) -> Evidence:
         """The duals as they are stored."""
         return Evidence(self._slots, domains.start[0], row_weights(domains.start[1]))
+
+    def supported(self, domains: DomainBatch, evidence: Evidence) -> Tensor:
+        """The proof of every domain, with other numbers."""
+        found = torch.empty(len(domains), dtype=torch.float64, device=self._device)
+        for place, rows in self._by_place(domains):
+            mine = domains[rows]
+            signs = self._question(place, mine)[0].signs
+            # Of a ReLU that is decided without a split, whoever reads the evidence takes no number for its sign.
+            split = mine.signs[:, place.net.neurons] != 0
+            p = evidence.numbers[rows][:, self._own(place)].where(split | (signs == 0), 0.0)
+            lower, error = self._proof(place, mine, signs, p, evidence.weights[rows])
+            found[rows] = lower - MORE_ROUNDING * error
+        return found
 
     def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence:
         """The LP's multipliers."""

@@ -89,6 +89,7 @@ class Proved:
     lower: Tensor
     upper: Tensor
     inputs: Tensor
+    error: Tensor  # [domains, rows]: what was subtracted from the lower bound for rounding
 
 
 @dataclass(eq=False)
@@ -151,7 +152,7 @@ def bound_functionals(
     sums.magnitude += magnitude
     error = network.rounding * sums.magnitude + where.underflow
     greatest = torch.full_like(error, torch.inf) if below_only else sums.greatest + error
-    return Proved(sums.least - error, greatest, g)
+    return Proved(sums.least - error, greatest, g, error)
 
 
 def bound_clause(network: Network, where: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
@@ -190,7 +191,7 @@ def proved_rows(
     constant = (weights * offsets[..., None, :]).sum(-1)
     size = coefficients.abs() @ where.magnitude[last].reshape(-1) + offsets.abs()
     error = network.rounding * offsets.shape[-1] * ((weights.abs() * size[..., None, :]).sum(-1) + proved.lower.abs())
-    return replace(proved, lower=proved.lower - constant - error)
+    return replace(proved, lower=proved.lower - constant - error, error=proved.error + error)
 
 
 def bound_elements(

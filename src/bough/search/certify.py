@@ -1,12 +1,14 @@
 """The writer of certificates: a witness of the search that puts down every closed domain with what proves it.
 
 A leaf is stored as coarsely as its proof survives: with slopes that many leaves share and multipliers of 8 significant
-bits, then with slopes of its own, then finer, then with the multipliers of an LP. Each form is tried by the checker's
-own arithmetic (`verdict.check`), so what is written is what the checker will find; a domain for which none of them
-proves anything stays open, and the search goes on splitting it.
+bits, then with slopes of its own, then finer, then with the multipliers of an LP. A form is tried by the bounder that
+found the proof, on its device, with several times what rounding could change, or else by the checker's own arithmetic
+(`verdict.check`), so what is written is what the checker will find. Of the former, some leaves of every chunk are held
+against the checker's arithmetic, and should one of them fail, that alone is believed from then on. A domain for which
+no form proves anything stays open, and the search goes on splitting it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +19,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding
+from bough.bounds.base import AbstractBounding, Evidence
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.errors import BadInput
 from bough.problem.problem import Problem
-from bough.search.leaves import Attempt, as_numpy, by_duals, by_multipliers, in_parts, joined, lemma_of, take, unproved
+from bough.search.leaves import (
+    Attempt,
+    Tried,
+    as_numpy,
+    by_duals,
+    by_multipliers,
+    in_parts,
+    joined,
+    lemma_of,
+    take,
+    unproved,
+)
 from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, Question, Writer
 from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
 from bough.verdict.check.proof import Passing
@@ -31,7 +44,9 @@ from bough.verdict.result import Result
 from bough.verdict.shape import KINDS, Entries
 
 Array = NDArray[Any]
+Judge = Callable[[Array, Evidence], Tensor | None]  # of what is told of some rows: how far above 0 it proves them
 LEAST_GAIN = 1e-3  # of a ReLU's width, for which its slopes are worth their bytes
+SAMPLE = 16  # leaves of a chunk that are derived again before it is written
 
 
 @final
@@ -46,6 +61,7 @@ class Certifier(AbstractWitness):
         self._pending: list[tuple[Array, ...]] = []
         self._seconds, self._reopened, self._relu_bytes = 0.0, 0, self._writer.bytes
         self._forms: dict[str, int] = {}
+        self._doubted = False  # whether a bounder's word was found wanting
 
     # Bounds of ReLUs
 
@@ -134,42 +150,69 @@ class Certifier(AbstractWitness):
     ) -> Iterator[tuple[str, Leaves]]:
         """Chunks of leaves that are proved, by one form after the other; `left` says which are not, yet."""
         empty = as_numpy(domains.lower) == np.inf
-        yield "empty", self._first_of(leaves, left, [partial(take, leaves)], empty)
+        yield "empty", self._first_of(leaves, left, [lambda rows: Tried(partial(take, take(leaves, rows)))], empty)
         if bounding.boxes(domains) is not None:
             yield from self._in_place(leaves, left, deadline)
             return
         evidence = bounding.evidence(domains)
+
+        def among(rows: Array) -> DomainBatch:
+            return domains[torch.from_numpy(rows).to(domains.lower.device)]
+
+        def judge(rows: Array, told: Evidence) -> Tensor | None:
+            return bounding.supported(among(rows), told)
+
         tries = self._plain(leaves) if evidence is None else by_duals(leaves, evidence)
-        yield "linear" if evidence is None else "duals", self._first_of(leaves, left, tries)
+        yield "linear" if evidence is None else "duals", self._first_of(leaves, left, tries, judge=judge)
         rows = np.flatnonzero(left)
         if len(rows):
-            direct = bounding.last_resort(domains[torch.from_numpy(rows).to(domains.lower.device)], deadline)
+            direct = bounding.last_resort(among(rows), deadline)
             if direct is not None:
                 yield "multipliers", self._first_of(leaves, left, by_multipliers(leaves, direct, rows))
 
-    def _first_of(self, leaves: Leaves, left: Array, tries: Iterable[Attempt], among: Array | None = None) -> Leaves:
+    def _first_of(
+        self,
+        leaves: Leaves,
+        left: Array,
+        tries: Iterable[Attempt],
+        among: Array | None = None,
+        judge: Judge | None = None,
+    ) -> Leaves:
         """The leaves that some attempt proves, each by the first that does."""
         parts = []
-        for make in tries:
+        for attempt in tries:
             rows = np.flatnonzero(left if among is None else left & among)
             if not len(rows):
                 break
-            tried = make(rows)
-            good = np.flatnonzero(self._claims.bounds(tried) > 0)
+            tried = attempt(rows)
+            good = self._good(tried, rows, judge)
             left[rows[good]] = False
-            parts.append(take(tried, good))
+            parts.append(tried.leaves(good))
         return joined(parts or [take(leaves, np.zeros(0, np.int64))])
+
+    def _good(self, tried: Tried, rows: Array, judge: Judge | None) -> Array:
+        """Which of these leaves are proved, by their places."""
+        if judge is not None and tried.evidence is not None and not self._doubted:
+            support = judge(rows, tried.evidence)
+            if support is not None:
+                good = np.flatnonzero(as_numpy(support) > 0)
+                sample = self._claims.bounds(tried.leaves(good[:: max(1, len(good) // SAMPLE)]))
+                self._doubted = not bool((sample > 0).all())
+                if not self._doubted:
+                    return good
+        return np.flatnonzero(self._claims.bounds(tried.leaves(np.arange(len(rows)))) > 0)
 
     def _plain(self, leaves: Leaves) -> Iterator[Attempt]:
         """Each row of the clause by itself, with the slopes that follow from the bounds."""
         for k in range(self._claims.shape.rows):
 
-            def made(rows: Array, k: int = k) -> Leaves:
+            def attempt(rows: Array, k: int = k) -> Tried:
                 weights = np.zeros((len(rows), self._claims.shape.rows))
                 weights[:, k] = 1.0
-                return replace(take(leaves, rows), kind=np.full(len(rows), SLOPES), weights=weights)
+                made = replace(take(leaves, rows), kind=np.full(len(rows), SLOPES), weights=weights)
+                return Tried(partial(take, made))
 
-            yield made
+            yield attempt
 
     def _in_place(self, leaves: Leaves, left: Array, deadline: Deadline) -> Iterator[tuple[str, Leaves]]:
         """Bounds of all ReLUs derived again in every leaf, with more effort where less does not do."""

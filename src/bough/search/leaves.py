@@ -4,10 +4,12 @@ Numbers lose their last bits, since few of them matter to a proof; whoever calls
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,9 +20,19 @@ from bough.verdict.check.claims import STEPS, Claims, halved_sides
 from bough.verdict.shape import MOST_TIMES, Entries
 
 Array = NDArray[Any]
-Attempt = Callable[[Array], Leaves]  # the leaves of some rows, with something that may prove them
 SHARED = 2  # times that leaves are offered slopes in common, those left over others
 COARSE_BITS, SINGLE_BITS = 45, 29  # cut off from float64's 53: what is left is 8, and float32's 24
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """Something that may prove some leaves: as it would be written for those of them, by place, that it does prove."""
+
+    leaves: Callable[[Array], Leaves]
+    evidence: Evidence | None = None  # the same numbers, for the bounder that found the leaves
+
+
+Attempt = Callable[[Array], Tried]  # of the leaves in some rows
 
 
 def as_numpy(tensor: Tensor) -> Array:
@@ -30,28 +42,28 @@ def as_numpy(tensor: Tensor) -> Array:
 
 def lemma_of(head: tuple[int, int], neurons: Array, slots: Array, slopes: Array, weights: Array) -> Lemma:
     """A lemma with slopes in bytes and short weights."""
-    return Lemma(np.array(head), neurons, slots, _coarse(slopes), _cut(weights, COARSE_BITS))
+    coarse, short = _coarse(torch.from_numpy(slopes)), _cut(torch.from_numpy(weights), COARSE_BITS)
+    return Lemma(np.array(head), neurons, slots, coarse.numpy(), short.numpy())
 
 
-def _coarse(slopes: Array) -> Array:
+def _coarse(slopes: Tensor) -> Tensor:
     """In 255ths."""
-    return np.asarray(np.rint(np.clip(np.nan_to_num(slopes), 0, 1) * STEPS), dtype=np.uint8)
+    return (slopes.nan_to_num().clamp(0, 1) * STEPS).round().to(torch.uint8)
 
 
-def _cut(numbers: Array, bits: int) -> Array:
+def _cut(numbers: Tensor, bits: int) -> Tensor:
     """Float64 numbers with so many of their last bits rounded off; not below 0 where they were not."""
-    given = np.ascontiguousarray(numbers, dtype=np.float64)
-    if not bits or not given.size:
+    given = numbers.double()
+    if not bits:
         return given
-    half, mask = np.uint64(1 << (bits - 1)), np.uint64((1 << 64) - (1 << bits))
-    rounded = ((given.view(np.uint64) + half) & mask).view(np.float64)
-    return np.asarray(np.where(np.isfinite(rounded), rounded, given))
+    rounded = ((given.view(torch.int64) + (1 << (bits - 1))) & -(1 << bits)).view(torch.float64)
+    return rounded.where(rounded.isfinite(), given)
 
 
 def unproved(claims: Claims, bounding: AbstractBounding, domains: DomainBatch) -> Leaves:
     """The domains as leaves with their splits, and no proof yet."""
-    signs, clause = as_numpy(domains.signs), as_numpy(domains.clause)
-    row, neuron = np.nonzero(signs)
+    row, neuron = split = domains.signs.nonzero(as_tuple=True)
+    clause, passing = as_numpy(domains.clause), as_numpy(domains.signs[split] > 0)
     count, none = len(clause), np.zeros(0, np.int64)
     halvings: tuple[Array, ...] = (np.zeros(count, np.int64), none, none, np.zeros(0, np.uint64))
     sides = bounding.boxes(domains)
@@ -63,8 +75,8 @@ def unproved(claims: Claims, bounding: AbstractBounding, domains: DomainBatch) -
         clause=clause,
         kind=np.full(count, EMPTY),
         vector=np.zeros(count, np.int64),
-        splits=np.bincount(row, minlength=count),
-        literals=2 * neuron + (signs[row, neuron] > 0),
+        splits=np.bincount(as_numpy(row), minlength=count),
+        literals=2 * as_numpy(neuron) + passing,
         signs=np.zeros(len(row)),
         halvings=halvings[0],
         inputs=halvings[1],
@@ -155,75 +167,103 @@ def joined(parts: list[Leaves]) -> Leaves:
 
 def by_duals(leaves: Leaves, evidence: Evidence) -> Iterator[Attempt]:
     """Slopes in common, then of one's own, then finer; with the multipliers of splits, and the rows' weights."""
-    slots, numbers, weights = (
-        as_numpy(evidence.slots),
-        as_numpy(evidence.numbers).astype(np.float64),
-        as_numpy(evidence.weights),
-    )
-    place = np.zeros(int(max(slots.max(initial=0), (leaves.literals >> 1).max(initial=0))) + 1, np.int64)
-    place[slots] = np.arange(len(slots))
-    of = Entries.of(leaves).of_split
-    signs = np.nan_to_num(numbers[of, place[leaves.literals >> 1]]) if len(slots) else np.zeros(len(of))
-    free = np.ones(numbers.shape, dtype=bool)  # where the number is a slope
-    if len(slots):
-        free[of, place[leaves.literals >> 1]] = False
-    base = replace(leaves, slots=slots, coarse=np.zeros((0, len(slots)), np.uint8), fine=np.zeros((0, len(slots))))
-    coarse = replace(
-        base, kind=np.full(len(leaves), SLOPES), signs=_cut(signs, COARSE_BITS), weights=_cut(weights, COARSE_BITS)
-    )
+    duals = _Duals(leaves, evidence)
+    yield from [duals.shared] * SHARED
+    yield duals.own
+    yield partial(duals.finer, SINGLE_BITS)
+    yield partial(duals.finer, 0)
 
-    def shared(rows: Array) -> Leaves:
-        clauses, which = np.unique(leaves.clause[rows], return_inverse=True)
-        table = np.zeros((len(clauses), len(slots)), np.uint8)
-        for k in range(len(clauses)):
-            mine = rows[which == k]
-            counted = free[mine].sum(axis=0)
-            table[k] = _coarse(np.where(free[mine], numbers[mine], 0).sum(axis=0) / np.maximum(counted, 1))
-        vector = np.zeros(len(leaves), np.int64)
-        vector[rows] = which + 1
-        return take(replace(coarse, coarse=table, vector=vector), rows)
 
-    def own(rows: Array) -> Leaves:
-        return take(
-            replace(coarse, coarse=_coarse(np.where(free, numbers, 0)), vector=1 + np.arange(len(leaves))), rows
+class _Duals:
+    """The numbers of many leaves, which stay where they are: only what is written comes to the host."""
+
+    def __init__(self, leaves: Leaves, evidence: Evidence) -> None:
+        self._leaves, self._slots, self._weights = leaves, evidence.slots, evidence.weights
+        self._numbers = evidence.numbers.double().nan_to_num()
+        self._free = torch.ones_like(self._numbers, dtype=torch.bool)  # where the number is a slope
+        self._signs = self._numbers.new_zeros(len(leaves.literals))
+        if len(evidence.slots):
+            at = torch.searchsorted(evidence.slots, self._here(leaves.literals >> 1))
+            of = self._here(Entries.of(leaves).of_split)
+            self._free[of, at] = False
+            self._signs = self._numbers[of, at]
+
+    def _here(self, numbers: Array) -> Tensor:
+        return torch.from_numpy(numbers).to(self._slots.device)
+
+    def shared(self, rows: Array) -> Tried:
+        """The mean slopes of each clause."""
+        mine = self._here(rows)
+        clauses, which = np.unique(self._leaves.clause[rows], return_inverse=True)
+        group, free = self._here(which), self._free[mine]
+        total, count = (
+            self._numbers.new_zeros(len(clauses), len(self._slots)).index_add(0, group, part)
+            for part in (self._numbers[mine].where(free, 0.0), free.double())
         )
+        table = _coarse(total / count.clamp(min=1))
 
-    def finer(bits: int) -> Attempt:
-        def made(rows: Array) -> Leaves:
-            fine = _cut(np.where(free, np.clip(np.nan_to_num(numbers), 0, 1), 0), bits)
-            kind, cut = np.full(len(leaves), FINE), _cut(weights, bits)
-            tried = replace(
-                base, kind=kind, vector=np.arange(len(leaves)), fine=fine, signs=_cut(signs, bits), weights=cut
-            )
-            return take(tried, rows)
+        def made(good: Array) -> Leaves:
+            return self._written(rows[good], SLOPES, COARSE_BITS, table, which[good])
 
-        return made
+        return Tried(made, self._told(mine, COARSE_BITS, (table.double() / STEPS)[group]))
 
-    yield from [shared] * SHARED
-    yield own
-    yield finer(SINGLE_BITS)
-    yield finer(0)
+    def own(self, rows: Array) -> Tried:
+        """Slopes of each leaf, in bytes."""
+        mine = self._here(rows)
+        table = _coarse(self._numbers[mine].where(self._free[mine], 0.0))
+
+        def made(good: Array) -> Leaves:
+            return self._written(rows[good], SLOPES, COARSE_BITS, table, good)
+
+        return Tried(made, self._told(mine, COARSE_BITS, table.double() / STEPS))
+
+    def finer(self, bits: int, rows: Array) -> Tried:
+        """Slopes of each leaf with all bits but some."""
+        mine = self._here(rows)
+        table = _cut(self._numbers[mine].clamp(0, 1).where(self._free[mine], 0.0), bits)
+
+        def made(good: Array) -> Leaves:
+            return self._written(rows[good], FINE, bits, table, good)
+
+        return Tried(made, self._told(mine, bits, table))
+
+    def _told(self, mine: Tensor, bits: int, slopes: Tensor) -> Evidence:
+        numbers = slopes.where(self._free[mine], _cut(self._numbers[mine], bits))
+        return Evidence(self._slots, numbers, _cut(self._weights[mine], bits))
+
+    def _written(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Leaves:
+        """Leaves as they are stored, with slopes by their places in a table."""
+        signs, weights = (as_numpy(_cut(numbers, bits)) for numbers in (self._signs, self._weights[self._here(rows)]))
+        part = take(replace(self._leaves, signs=signs), rows)
+        used, vector = np.unique(which, return_inverse=True)
+        slopes, slots = as_numpy(table[self._here(used)]), as_numpy(self._slots)
+        part = replace(part, kind=np.full(len(rows), kind), weights=weights, slots=slots)
+        if kind == SLOPES:
+            return replace(part, vector=vector + 1, coarse=slopes, fine=np.zeros((0, len(slots))))
+        return replace(part, vector=vector, coarse=np.zeros((0, len(slots)), np.uint8), fine=slopes)
 
 
 def by_multipliers(leaves: Leaves, evidence: Evidence, given: Array) -> Iterator[Attempt]:
     """Multipliers of the ReLUs' inputs, first with few bits; the evidence is about the leaves `given`."""
-    numbers, weights = as_numpy(evidence.numbers), np.nan_to_num(as_numpy(evidence.weights))
-    told = np.flatnonzero(np.isfinite(numbers).any(axis=0))
-    values = np.where(np.isfinite(numbers[:, told]), numbers[:, told], np.nan)
+    numbers, weights = evidence.numbers.cpu(), evidence.weights.cpu().nan_to_num()
+    told = numbers.isfinite().any(dim=0).nonzero()[:, 0]
+    values, slots = numbers[:, told], as_numpy(evidence.slots.cpu()[told])
     place = np.full(len(leaves), -1)
     place[given] = np.arange(len(given))
     for bits in (COARSE_BITS, SINGLE_BITS, 0):
 
-        def made(rows: Array, bits: int = bits) -> Leaves:
-            mine = values[place[rows]]
-            return replace(
+        def attempt(rows: Array, bits: int = bits) -> Tried:
+            mine = torch.from_numpy(place[rows])
+            cut = _cut(values[mine].nan_to_num(0.0, 0.0, 0.0), bits).where(values[mine].isfinite(), torch.nan)
+            made = replace(
                 take(leaves, rows),
                 kind=np.full(len(rows), DIRECT),
                 vector=np.arange(len(rows)),
-                weights=_cut(weights[place[rows]], bits),
-                slots=as_numpy(evidence.slots)[told],
+                weights=as_numpy(_cut(weights[mine], bits)),
+                slots=slots,
                 coarse=np.zeros((0, len(told)), np.uint8),
-                fine=np.where(np.isnan(mine), mine, _cut(np.nan_to_num(mine), bits)),
+                fine=as_numpy(cut),
             )
+            return Tried(partial(take, made))
 
-        yield made
+        yield attempt
