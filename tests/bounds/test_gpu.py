@@ -7,6 +7,8 @@ Each test is a plain function, since the machines with a GPU need not have pytes
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from tests.support import (
 )
 from torch import Tensor
 
+from bough.api import Options, solve
 from bough.bounds.ascent import Ascent
 from bough.bounds.dual import DualAscent, DualBounding
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
@@ -39,6 +42,7 @@ from bough.falsify.base import NoAttack
 from bough.falsify.pgd import GradientAttack
 from bough.problem.problem import Problem
 from bough.search.loop import Memory, Search, search
+from bough.verdict.check import Outcome, check
 from bough.verdict.result import Verdict
 
 try:
@@ -245,6 +249,20 @@ def test_the_attack_finds_what_it_finds_on_the_cpu() -> None:
             assert result.verdict is Verdict.FALSIFIED
             found[device] += result.bounds == 0
     assert abs(found["cuda"] - found["cpu"]) <= 2, found
+
+
+@gpu
+def test_certificates_are_valid() -> None:
+    """What the GPU takes for proved, the checker derives."""
+    for kind in SMALL_KINDS:
+        for intermediate in ("fixed", "optimised"):
+            case = hard_case(kind, 1, safe=True)
+            with TemporaryDirectory() as folder:
+                path = Path(folder) / "proof"
+                how = Options(bounds="dual", device="cuda", attack=False, intermediate=intermediate, certificate=path)
+                assert solve(case.problem, how).verdict is Verdict.VERIFIED
+                report = check(case.problem, path)
+                assert report.outcome is Outcome.VALID, (kind, intermediate, report)
 
 
 def main() -> int:
