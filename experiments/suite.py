@@ -115,6 +115,7 @@ class Setting:
     timeout: float | None
     weights: Mapping[str, str]
     mip: bool = True
+    jobs: int = 1  # runs at once
 
     def limit(self, name: str) -> float:
         """Seconds for each run on a network."""
@@ -197,9 +198,12 @@ def options(experiment: Experiment) -> Setting:
         help=f"of a learnt rule, {', '.join(TRAINED)}; at smoke trained in seconds, else those that come with bough",
     )
     parser.add_argument("--no-mip", dest="mip", action="store_false", help="leave out mixed-integer programs")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once; 1 by default; not at smoke")
     given = parser.parse_args()
     if given.count is not None and given.count < 1:
         raise BadInput(f"--count is {given.count}; give a whole number, 1 or more")
+    if given.jobs < 1:
+        raise BadInput(f"--jobs is {given.jobs}; give a whole number, 1 or more")
     if given.timeout is not None and not 0 < given.timeout < math.inf:
         raise BadInput(f"--timeout is {given.timeout}; give seconds, more than 0")
     weights = dict(text.partition("=")[::2] for text in given.weights)
@@ -211,7 +215,8 @@ def options(experiment: Experiment) -> Setting:
         raise BadInput(f"{given.out} holds experiments already; go on by --resume, or give another folder")
     for name in ("tables", "figures", "records"):
         (given.out / name).mkdir(parents=True, exist_ok=True)
-    return Setting(given.scale, given.out, given.device, given.resume, given.count, given.timeout, weights, given.mip)
+    how = given.resume, given.count, given.timeout, weights, given.mip, given.jobs
+    return Setting(given.scale, given.out, given.device, *how)
 
 
 def records(experiment: Experiment, setting: Setting) -> list[Run]:
@@ -226,6 +231,8 @@ def records(experiment: Experiment, setting: Setting) -> list[Run]:
         words = ["bench", str(folder / export.INSTANCES), "--out", str(out), "--resume"]
         if setting.scale == "smoke":  # runs of a tenth of a second are not worth a process
             words += ["--engine", "here"]
+        else:
+            words += ["--jobs", str(setting.jobs)]
         status = bough([*words, *chain.from_iterable(("--method", text) for text in described.values())])
         if status == UNFINISHED:
             raise KeyboardInterrupt
