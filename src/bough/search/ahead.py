@@ -9,6 +9,7 @@ from bough.bounds.base import AbstractBounding, Bounded
 from bough.branching.base import LookAhead
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, Relaxed
+from bough.search.stopwatch import Stopwatch
 
 MOST_RELUS = 1 << 21  # of all children bounded together, unless the search's own batch has more
 
@@ -22,6 +23,7 @@ class Counted:
     cutoff: float = 0.0
     batch: int = 1  # domains whose children the search itself bounds together
     domains: DomainBatch | None = None  # those of the step
+    deciding: Stopwatch = field(default_factory=Stopwatch)  # stands still while children are bounded that may be kept
     count: int = 0
     _kept: list[tuple[Tensor, Tensor, Bounded]] = field(default_factory=list, init=False)  # domains, ReLUs, children
 
@@ -55,8 +57,9 @@ class Counted:
         found = domains.lower.new_full((len(rows), 2), -torch.inf)
         can = self.bounding.splittable(domains)[rows].gather(1, neurons[:, None])[:, 0].nonzero()[:, 0]
         if len(can):
-            children = self.bounding.split(domains[rows[can]], neurons[can])
-            bounded = self.bounding.bound(children, self.cutoff, self.deadline)
+            with self.deciding.off(domains.lower.device):
+                children = self.bounding.split(domains[rows[can]], neurons[can])
+                bounded = self.bounding.bound(children, self.cutoff, self.deadline)
             found[can] = torch.fmax(bounded.domains.lower, children.lower).reshape(-1, 2)
             self._kept.append((rows[can], neurons[can], bounded))
             self.count += len(children)

@@ -23,6 +23,7 @@ from bough.problem.problem import Problem
 from bough.search.ahead import Counted
 from bough.search.frontier import Frontier
 from bough.search.observe import AbstractObserver, Family, Split
+from bough.search.stopwatch import Stopwatch
 from bough.verdict.counterexample import Counterexample, replay
 from bough.verdict.result import Result, Verdict
 
@@ -67,6 +68,7 @@ class SearchState:
     attack_seconds: float = 0.0
     started: bool = False  # whether the root was bounded
     error: float = 0.0  # most that execution can be off by in a domain that was about to be closed last
+    deciding: Stopwatch = field(default_factory=Stopwatch)  # time for decisions, without the children they keep
 
     @property
     def lower(self) -> float:
@@ -124,8 +126,8 @@ def search(run: Search) -> Result:
         if not ran_out(error):
             raise
         reason = Verdict.UNKNOWN, "the machine's memory is too small for this network, or used by others"
-    notes, remarks = run.brancher.notes(state.memory), run.brancher.remarks(state.memory)
-    return replace(result(run, state, reason), notes={**bounding.notes(), **notes}, remarks=remarks)
+    notes = {**bounding.notes(), "decision_seconds": state.deciding.seconds(), **run.brancher.notes(state.memory)}
+    return replace(result(run, state, reason), notes=notes, remarks=run.brancher.remarks(state.memory))
 
 
 def _next(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
@@ -163,10 +165,12 @@ def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchS
     numbers = state.frontier.picked
     try:
         cutoff = _aim(run, state)
-        ahead, levels = Counted(bounding, run.deadline, cutoff, run.batch, domains), _levels(run, domains)
+        ahead = Counted(bounding, run.deadline, cutoff, run.batch, domains, state.deciding)
+        levels = _levels(run, domains)
         for observer in run.observers:
             observer.deciding(domains, replace(ahead).look(levels))
-        decision = run.brancher.decide(state.memory, domains, ahead.look(levels))
+        with state.deciding.on(domains.lower.device):
+            decision = run.brancher.decide(state.memory, domains, ahead.look(levels))
         neurons = _possible(bounding.splittable(domains), decision.neurons)
         bounded, order = ahead.split(neurons)
         branches = state.branches + 2 * len(domains) * (2 ** neurons.shape[1] - 1)
