@@ -215,3 +215,38 @@ def test_all_of_them_at_smoke_scale(tmp_path):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     pages = sorted(path.name for path in (tmp_path / "out" / "tables").iterdir())
     assert pages == [f"{Path(name).stem}.md" for name in SCRIPTS]
+
+
+def test_rules_are_compared_on_what_both_solved(tmp_path, capsys, monkeypatch):
+    """A rule that solves the easy one only is held against others there, and nowhere else."""
+    usual = {
+        "bounder": "dual",
+        "intermediate": "fixed",
+        "device": "cpu",
+        "timeout": 9.0,
+        "semantics": "real",
+        "error": None,
+    }
+    usual |= {"engine": {"decision_seconds": 0.5}, "batch": 8, "verdict": "verified", "seconds": 2.0}
+
+    def told_of(rule: str, asked: str, branches: int, **more: object) -> str:
+        named = {"network": "net.onnx", "property": asked, "branching": rule, "method": f"branching={rule},batch=8"}
+        return json.dumps({**usual, **named, "branches": branches, "bounds": 2 * branches, **more})
+
+    told = [
+        told_of("fsb", "easy", 39),
+        told_of("fsb", "hard", 999),
+        told_of("gnn", "easy", 19, weights="w/fast/weights.safetensors"),
+    ]
+    told += [told_of("gnn", "hard", 99, weights="w/fast/weights.safetensors"), told_of("babsr", "easy", 79)]
+    told.append(told_of("babsr", "hard", 5000, verdict="timeout"))
+    (tmp_path / "runs.jsonl").write_text("\n".join(told))
+    script = load("compare_rules.py")
+    monkeypatch.setattr(sys, "argv", ["compare_rules.py", str(tmp_path / "runs.jsonl")])
+    assert script.main() == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| gnn (fast)")]
+    assert lines[0].split("|")[2:6] == [" 0.25 ", " 0.25 ", " 0.22 ", " 0.22 "]
+    assert lines[2].split("|")[2:7] == [" 2 ", " 2 ", " 2.00 ", " 2.00 ", " 25.0% "]
+    (tmp_path / "runs.jsonl").write_text("\n".join([*told, told_of("fsb", "other", 1, timeout=5.0)]))
+    assert script.main() == 2
+    assert "only the rule may differ" in capsys.readouterr().err

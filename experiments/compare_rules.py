@@ -2,7 +2,7 @@
 
     bough bench INSTANCES --out small.jsonl --timeout 20 --jobs 8
         --method bounds=dual,batch=8,branching=gnn,weights=FILE --method bounds=dual,batch=8,branching=fsb ...
-    python experiments/22_learnt_rules.py small.jsonl [MORE.jsonl ...] [--against babsr --against fsb]
+    python experiments/compare_rules.py small.jsonl [MORE.jsonl ...] [--against babsr --against fsb]
 
 Branches and bounds are geometric means over what both of a pair solved, divided by the other's: so a rule that solves
 little does not hide what others do. Only the rule may differ: runs of several batches or bounds are refused. Seconds,
