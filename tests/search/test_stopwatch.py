@@ -9,7 +9,7 @@ from tests.support import hard_case
 from bough.api import Options, solve
 from bough.bounds.dual import DualBounding
 from bough.branching.babsr import BaBSR
-from bough.search.stopwatch import Stopwatch
+from bough.search.stopwatch import KEPT, Stopwatch
 
 CPU = torch.device("cpu")
 
@@ -36,6 +36,41 @@ def test_a_span_that_breaks_off_ends_it(monkeypatch):
     with watch.off(CPU):
         pass
     assert watch.seconds() == 3
+
+
+class FakeEvent:
+    """An event of a GPU whose clock ticks a second for every event; only what has ended may be read."""
+
+    made = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at, self.waited = 0, False
+
+    def record(self) -> None:
+        FakeEvent.made += 1
+        self.at = FakeEvent.made
+
+    def synchronize(self) -> None:
+        assert self.at
+        self.waited = True
+
+    def elapsed_time(self, later: "FakeEvent") -> float:
+        assert later.waited
+        return 1000.0 * (later.at - self.at)
+
+
+def test_on_a_gpu_events_are_read_when_they_are_over(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    watch, gpu, count = Stopwatch(), torch.device("cuda"), 3 * KEPT
+    for _ in range(count):
+        with watch.on(gpu), watch.off(gpu):  # four events: three seconds, less the one between the middle two
+            pass
+    assert len(watch._spans) < 2 * KEPT
+    assert watch.seconds() == 2 * count
+    with pytest.raises(KeyboardInterrupt), watch.on(gpu):
+        raise KeyboardInterrupt
+    assert watch.seconds() == 2 * count
 
 
 def test_decisions_are_timed(monkeypatch):
