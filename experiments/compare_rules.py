@@ -10,19 +10,28 @@ and what share of them went into decisions, are over what all rules solved.
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from bough.errors import BadInput
-from bough.report.statistics import SHIFT, Figure, Run, dependence, figure_of, geometric_mean, is_solved, network_name
+from bough.report.runs import read_runs
+from bough.report.statistics import (
+    Figure,
+    Run,
+    compare,
+    dependence,
+    geometric_mean,
+    grouped,
+    instance,
+    is_solved,
+    network_name,
+)
 from bough.report.tables import Heading, Line, Table
 
 AGAINST = ("babsr", "fsb", "kfsb", "strong")
-Runs = Mapping[tuple[str, str], Run]  # of one rule, by network and property
+FIGURES: tuple[Figure, ...] = ("branches", "bounds")
 
 
 def main() -> int:
@@ -32,33 +41,26 @@ def main() -> int:
     parser.add_argument("--against", action="append", help=f"rules to be held against; {', '.join(AGAINST)}")
     options = parser.parse_args()
     try:
-        rules = by_rule(chain.from_iterable(map(records, options.runs)))
+        runs = named(read_runs(options.runs, note=lambda line: print(line, file=sys.stderr)))
+        rules = list(dict.fromkeys(run["method"] for run in runs))
         against = [name for name in options.against or AGAINST if name in rules]
-        for table in (ratios(rules, against, "branches"), ratios(rules, against, "bounds"), costs(rules)):
-            print(table.markdown())
+        for figure in FIGURES:
+            print(ratios(runs, rules, against, figure).markdown())
+        print(costs(runs, rules).markdown())
     except BadInput as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def records(path: Path) -> list[Run]:
-    """The runs in a file."""
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} holds no records of `bough bench`: {error}") from error
-
-
-def by_rule(runs: Iterable[Run]) -> dict[str, dict[tuple[str, str], Run]]:
-    """The runs of each rule, which has the folder of its weights in its name."""
-    found: dict[str, dict[tuple[str, str], Run]] = {}
+def named(runs: Iterable[Run]) -> list[Run]:
+    """The runs with their rules for methods, a learnt one with the folder of its weights; wherever problems lay."""
+    found: list[Run] = []
     seen: set[tuple[object, ...]] = set()
     for run in runs:
-        weights = run.get("weights")
-        folder = Path(weights).parent.name if weights else ""
+        folder = Path(run.get("weights") or "").parent.name
         name = f"{run['branching']} ({folder})" if folder else str(run["branching"])
-        found.setdefault(name, {})[network_name(run), Path(run["property"]).name] = run
+        found.append({**run, "method": name, "network": network_name(run), "property": Path(run["property"]).name})
         seen.add(tuple(run[key] for key in ("bounder", "intermediate", "device", "timeout", "semantics")))
         seen.add(("batch of the method", "batch=" in run["method"] and run["batch"]))
     if len(seen) != 2:
@@ -66,38 +68,31 @@ def by_rule(runs: Iterable[Run]) -> dict[str, dict[tuple[str, str], Run]]:
     return found
 
 
-def ratios(rules: Mapping[str, Runs], against: Sequence[str], figure: Figure) -> Table:
+def ratios(runs: Sequence[Run], rules: Sequence[str], against: Sequence[str], figure: Figure) -> Table:
     """A line for each rule; for each of `against` a column per network, and one for all of them."""
-    networks = sorted({network for runs in rules.values() for network, _ in runs})
-    headings, columns = [], []
-    for other in against:
-        for network in [*networks, "all"]:
-            headings.append(Heading(f"of {other}'s", network.removeprefix("cifar_").removesuffix("_kw"), ".2f"))
-            columns.append((other, network))
+    groups = {**grouped(runs, "network"), "all": runs}
+    columns = [(other, network) for other in against for network in groups]
+    headings = [
+        Heading(f"of {other}'s", name.removeprefix("cifar_").removesuffix("_kw"), ".2f") for other, name in columns
+    ]
     lines = []
-    for name, runs in rules.items():
-        cells = [_ratio(runs, rules[other], network, figure) for other, network in columns]
-        lines.append(Line(name, tuple(cells)))
+    for rule in rules:
+        cells = [_ratio(groups[network], rule, other, figure) for other, network in columns]
+        lines.append(Line(rule, tuple(cells)))
     return Table(f"{figure}, geometric means over what both solved", "rule", tuple(headings), tuple(lines))
 
 
-def _ratio(mine: Runs, theirs: Runs, network: str, figure: Figure) -> float | None:
-    both = [
-        key
-        for key in mine.keys() & theirs.keys()
-        if network in (key[0], "all") and is_solved(mine[key]) and is_solved(theirs[key])
-    ]
-    if not both:
+def _ratio(runs: Sequence[Run], rule: str, other: str, figure: Figure) -> float | None:
+    if not {rule, other} <= {run["method"] for run in runs}:
         return None
-    one, other = (
-        geometric_mean([figure_of(runs[key], figure) or 0.0 for key in both], SHIFT) for runs in (mine, theirs)
-    )
-    return (one + SHIFT) / (other + SHIFT)
+    ratio = compare(runs, (rule, other)).wins(rule, other, figure).ratio
+    return None if ratio is None else ratio.geometric
 
 
-def costs(rules: Mapping[str, Runs]) -> Table:
+def costs(runs: Sequence[Run], rules: Sequence[str]) -> Table:
     """Solved, seconds and what of them is decisions, and how many of these are the rule's own."""
-    common = set.intersection(*({key for key, run in runs.items() if is_solved(run)} for runs in rules.values()))
+    every = {rule: [run for run in runs if run["method"] == rule] for rule in rules}
+    common = set.intersection(*({instance(run) for run in mine if is_solved(run)} for mine in every.values()))
     headings = (
         Heading("", "solved", "d"),
         Heading("", "of", "d"),
@@ -108,21 +103,21 @@ def costs(rules: Mapping[str, Runs]) -> Table:
         Heading("", "least", ".1%"),
     )
     lines = []
-    for name, runs in rules.items():
-        mine = [runs[key] for key in common]
-        seconds = [float(run["seconds"]) for run in mine]
-        deciding = sum(float(run["engine"].get("decision_seconds", 0.0)) for run in mine)
-        own = dependence(runs.values(), next(iter(runs.values()))["method"])
+    for rule, mine in every.items():
+        shared = [run for run in mine if instance(run) in common]
+        seconds = [float(run["seconds"]) for run in shared]
+        deciding = sum(float(run["engine"].get("decision_seconds", 0.0)) for run in shared)
+        own = dependence(mine, rule)
         cells = (
-            sum(map(is_solved, runs.values())),
-            len(runs),
+            sum(map(is_solved, mine)),
+            len(mine),
             fmean(seconds) if seconds else None,
             geometric_mean(seconds) if seconds else None,
             deciding / sum(seconds) if seconds else None,
             own.learnt if own else None,
             1 - own.most if own else None,
         )
-        lines.append(Line(name, cells))
+        lines.append(Line(rule, cells))
     return Table(f"Seconds over the {len(common)} that all solved", "rule", headings, tuple(lines))
 
 

@@ -227,18 +227,26 @@ def test_rules_are_compared_on_what_both_solved(tmp_path, capsys, monkeypatch):
         "semantics": "real",
         "error": None,
     }
-    usual |= {"engine": {"decision_seconds": 0.5}, "batch": 8, "verdict": "verified", "seconds": 2.0}
+    usual |= {
+        "schema": SCHEMA,
+        "depth": 1,
+        "lower_bound": 0.5,
+        "engine": {"decision_seconds": 0.5},
+        "batch": 8,
+        "verdict": "verified",
+        "seconds": 2.0,
+    }
 
     def told_of(rule: str, asked: str, branches: int, **more: object) -> str:
         named = {"network": "net.onnx", "property": asked, "branching": rule, "method": f"branching={rule},batch=8"}
         return json.dumps({**usual, **named, "branches": branches, "bounds": 2 * branches, **more})
 
     told = [
-        told_of("fsb", "easy", 39),
-        told_of("fsb", "hard", 999),
-        told_of("gnn", "easy", 19, weights="w/fast/weights.safetensors"),
+        told_of("fsb", "easy", 40),
+        told_of("fsb", "hard", 1000),
+        told_of("gnn", "easy", 20, weights="w/fast/weights.safetensors"),
     ]
-    told += [told_of("gnn", "hard", 99, weights="w/fast/weights.safetensors"), told_of("babsr", "easy", 79)]
+    told += [told_of("gnn", "hard", 100, weights="w/fast/weights.safetensors"), told_of("babsr", "easy", 80)]
     told.append(told_of("babsr", "hard", 5000, verdict="timeout"))
     (tmp_path / "runs.jsonl").write_text("\n".join(told))
     script = load("compare_rules.py")
