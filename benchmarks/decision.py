@@ -5,7 +5,7 @@
 
 Domains are open ones of a search on a hard property of OVAL21, some splits below the root. A decision is what a learnt
 rule does at every step: ask the relaxation, make a scene of it, score it, and take the highest; its parts are timed
-apart, too. A model that is too large for all domains at once takes them by the piece (`--memory`). `first` is what the
+apart, too. Domains are scored by the piece, on a GPU by a captured model (`learning/scorer.py`). `first` is what the
 first decision of a search costs more than later ones, in milliseconds.
 """
 
@@ -28,8 +28,9 @@ from bough.branching.base import LookAhead, highest
 from bough.branching.filtered import Filtered
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
-from bough.learning.gnn import PRESETS, AbstractBuilt, build
+from bough.learning.gnn import PRESETS, build
 from bough.learning.scene import Graph, see
+from bough.learning.scorer import Scorer
 from bough.problem.instances import Instance, read_instances
 from bough.search.ahead import Counted
 
@@ -65,12 +66,6 @@ def fastest(work: Callable[[], object], device: str, repeat: int) -> float:
     return min(seconds[1:])
 
 
-def scored(model: AbstractBuilt, graph: Graph, scene: Any, memory: int) -> Tensor:
-    """Scores, by as many domains at a time as some bytes of memory allow."""
-    many = max(1, memory // model.footprint(graph))
-    return torch.cat([model(graph, scene[k : k + many]) for k in range(0, len(scene), many)])
-
-
 def run(instance: Instance, options: argparse.Namespace, count: int) -> list[dict[str, Any]]:
     """One entry for the children, for each part of a decision and for each model."""
     problem, device = load_problem(load_network(instance.network), instance.property), options.device
@@ -101,14 +96,15 @@ def run(instance: Instance, options: argparse.Namespace, count: int) -> list[dic
         model = build(preset).to(domains.lower.device).eval()
         fresh = Graph(graph.network, graph.neurons, graph.passing)  # whose edges are still to be worked out
 
-        def decide(model: AbstractBuilt = model, on: Graph = fresh) -> Tensor:
-            return highest(scored(model, on, scene, options.memory), scene.ambiguous, 1)
+        scorer = Scorer(model, fresh)
 
-        with torch.no_grad():
-            began = time.perf_counter()
-            decide().cpu()
-            first = time.perf_counter() - began
-            later = fastest(decide, device, options.repeat)
+        def decide(scorer: Scorer = scorer) -> Tensor:
+            return highest(scorer(scene), scene.ambiguous, 1)
+
+        began = time.perf_counter()
+        decide().cpu()
+        first = time.perf_counter() - began
+        later = fastest(decide, device, options.repeat)
         entries.append({"what": f"`{preset}`", "seconds": later, "first": first - later})
     for entry in entries:
         entry |= {"domains": len(domains), "relus": len(graph.neurons), "device": device}
@@ -123,10 +119,8 @@ def main() -> int:
     parser.add_argument("--domains", help=f"decided together; {DOMAINS} by default")
     parser.add_argument("--presets", default=",".join(PRESETS))
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--memory", type=int, help="bytes that scoring may take; 1 << 28, on a GPU 1 << 34")
     parser.add_argument("--json", type=Path, help="the figures are added to this file")
     options = parser.parse_args()
-    options.memory = options.memory or (1 << 34 if options.device == "cuda" else 1 << 28)
     torch.set_num_threads(1)
     listed = Path(os.environ.get("BOUGH_DATA", "../shared")) / "vnncomp" / "oval21" / "instances.csv"
     if not listed.exists():

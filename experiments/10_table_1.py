@@ -5,7 +5,7 @@ python experiments/10_table_1.py --scale smoke --out OUT
 
 import sys
 
-from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, main
+from suite import BABSR, FSB, GNN, MIP, ONLINE, REDUCED, Experiment, Results, main
 
 from bough.report import paper, plots, tables
 from bough.report.statistics import Run
@@ -27,7 +27,7 @@ TABLE_1 = Experiment(
     name="10_table_1",
     title="Base by difficulty (Table 1)",
     networks=("base",),
-    methods=(BABSR, MIP, FSB, GNN, ONLINE),
+    methods=(BABSR, MIP, FSB, GNN, REDUCED, ONLINE),
     results=results,
     beside=(paper.TABLE_1,),
 )

@@ -5,7 +5,7 @@ python experiments/11_table_2.py --scale smoke --out OUT
 
 import sys
 
-from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, by_title, main
+from suite import BABSR, FSB, GNN, MIP, ONLINE, REDUCED, Experiment, Results, by_title, main
 
 from bough.report import paper, tables
 from bough.report.statistics import Run
@@ -25,7 +25,7 @@ TABLE_2 = Experiment(
     name="11_table_2",
     title="Wide and Deep (Table 2)",
     networks=("wide", "deep"),
-    methods=(BABSR, MIP, FSB, GNN, ONLINE),
+    methods=(BABSR, MIP, FSB, GNN, REDUCED, ONLINE),
     results=results,
     beside=(paper.TABLE_2,),
 )

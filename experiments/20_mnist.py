@@ -7,7 +7,7 @@ Networks and properties are those that come with bough; the paper's own were not
 
 import sys
 
-from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, by_title, main
+from suite import BABSR, FSB, GNN, MIP, ONLINE, REDUCED, Experiment, Results, by_title, main
 
 from bough.report import paper, plots, tables
 from bough.report.statistics import Run, renamed
@@ -30,7 +30,7 @@ MNIST = Experiment(
     name="20_mnist",
     title="MNIST (F.1 to F.5)",
     networks=("mnist_base", "mnist_wide", "mnist_deep"),
-    methods=(BABSR, MIP, FSB, GNN, ONLINE),
+    methods=(BABSR, MIP, FSB, GNN, REDUCED, ONLINE),
     results=results,
     beside=(paper.MNIST, paper.MNIST_FAIL_SAFE, paper.MNIST_GEOMETRIC),
 )

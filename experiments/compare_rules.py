@@ -61,7 +61,8 @@ def named(runs: Iterable[Run]) -> list[Run]:
         folder = Path(run.get("weights") or "").parent.name
         name = f"{run['branching']} ({folder})" if folder else str(run["branching"])
         found.append({**run, "method": name, "network": network_name(run), "property": Path(run["property"]).name})
-        seen.add(tuple(run[key] for key in ("bounder", "intermediate", "device", "timeout", "semantics")))
+        settings = [run[key] for key in ("bounder", "intermediate", "device", "timeout", "semantics")]
+        seen.add((*settings, run.get("levels", 1)))
         seen.add(("batch of the method", "batch=" in run["method"] and run["batch"]))
     if len(seen) != 2:
         raise BadInput(f"only the rule may differ, and there are {sorted(map(str, seen))}")

@@ -145,6 +145,7 @@ def outputs_by_runtime(network: Path, x: Any) -> Any:
         (UNSAFE, ("--timeout", 0), "timeout", 3),
         (SAFE, ("--max-bounds", 0), "timeout", 3),
         (SAFE, ("--max-bounds", 1000), "verified", 0),
+        (SAFE, ("--levels", 2), "verified", 0),
         (SAFE, ("--branching", "random", "--seed", 7, "--batch", 4, "--threads", 1), "verified", 0),
         (SAFE, ("--intermediate", "paper", "--bounds", "lp"), "verified", 0),
         (SAFE, ("--intermediate", "fixed"), "verified", 0),
@@ -595,6 +596,7 @@ def test_wrong_usage(bough: Shell, words: tuple[str, ...]) -> None:
         (("--minimise", 0), "the gap is 0.0"),
         (("--minimise", "nan"), "the gap is nan"),
         (("--batch", 0), "the batch is 0"),
+        (("--levels", 0), "the levels are 0"),
         (("--threads", 0), "--threads is 0"),
     ],
 )

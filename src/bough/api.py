@@ -63,11 +63,8 @@ FEW_RELUS = 16  # up to so many, the LP's exact bounds are as cheap as anything
 FEW_INPUTS = 8  # up to so many, halving inputs decides more than splitting ReLUs
 BATCH = {"lp": 8, "linear": 64, "cpu": 128, "cuda": 8192}  # domains split per step
 CPU_RELUS = 1 << 17  # ReLUs of all domains of a step on the CPU
-# ReLUs of a domain split at once while there are few domains. More than one fills a GPU sooner and was slower all the
-# same: on image 335 of the paper's Base network 100,512 branches in 1.2 s instead of 296 in 0.6 s.
 USUAL_RULE = {"lp": "babsr", "dual": "kfsb", "linear": "babsb"}
 USUAL_RELU_BOUNDS = {"lp": "tight", "dual": "optimised", "linear": "tight"}
-LEVELS = {"cpu": 1, "cuda": 1}
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for open domains
 ROOM_SHARE = 0.25  # of a GPU's free memory, for the domains that are being bounded
 
@@ -85,6 +82,7 @@ class Options:
     attack: bool = True
     gap: float | None = None
     batch: int | None = None  # domains split per step; 1 gives the paper's branch counts
+    levels: int = 1  # most ReLUs of a domain split in one step, while there are too few domains to fill it
     seed: int = 0
     device: str = AUTO
     memory: float | None = None  # GB of host memory for open domains
@@ -105,6 +103,8 @@ class Options:
             raise BadInput(f"the seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
         if self.batch is not None and self.batch < 1:
             raise BadInput(f"the batch is {self.batch}; give a whole number, 1 or more")
+        if self.levels < 1:
+            raise BadInput(f"the levels are {self.levels}; give a whole number, 1 or more")
         if self.memory is not None and not self.memory > 0:
             raise BadInput(f"the memory is {self.memory}; give GB, more than 0")
         if self.most_bounds is not None and self.most_bounds < 0:
@@ -172,7 +172,17 @@ class Options:
         if self.method not in BY_OTHERS:
             return
         plain = Options()
-        for name in ("bounds", "branching", "intermediate", "gap", "batch", "memory", "most_bounds", "semantics"):
+        for name in (
+            "bounds",
+            "branching",
+            "intermediate",
+            "gap",
+            "batch",
+            "levels",
+            "memory",
+            "most_bounds",
+            "semantics",
+        ):
             if getattr(self, name) != getattr(plain, name):
                 raise BadInput(f"method {self.method} takes no option '{name}'; leave it out, or give no --method")
         if self.device == "cuda":
@@ -197,7 +207,7 @@ class Options:
         if self.branching in LEARNT_RULES:
             from bough.learning.rules import found
 
-            weights = found(str(self.branching), self.weights, self.preset, bounds)
+            weights = found(str(self.branching), self.weights, self.preset, bounds, network.inputs)
         return replace(
             self,
             weights=weights,
@@ -250,6 +260,7 @@ class Options:
             "intermediate": known if others else str(self.intermediate),
             "branching": by if others else str(self.branching),
             "batch": self.batch,
+            "levels": self.levels,
             "seed": self.seed,
             "timeout": self.timeout,
             "device": self.device,
@@ -405,7 +416,7 @@ def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserv
         deadline,
         Goal(chosen.gap),
         chosen.batch or 1,
-        LEVELS[chosen.device] if options.batch is None else 1,
+        chosen.levels,
         chosen.budget(),
         math.inf if chosen.most_bounds is None else chosen.most_bounds,
         tuple(observers),

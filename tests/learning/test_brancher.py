@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -306,6 +306,33 @@ def test_a_relative_threshold_follows_what_is_usual():
     mean = float(improvements(domains.lower, children.reshape(-1, 1, 2)).mean())
     assert memory.usual == pytest.approx(mean, abs=0.1)
     assert memory.usual < 1.0
+
+
+@pytest.mark.parametrize(("least", "asked"), [(0.0, 1), (0.2, 1), (1.0, 0)])
+def test_a_few_failures_may_stand(least, asked):
+    case = hard_case("dense", 0, safe=True).problem
+    bounding, domains = open_domains(case, BOUNDERS["lp"])
+    domains, backup = domains[torch.arange(3)], Fixed(1)
+    rule = FailSafe(Fixed(0), backup, least=least)
+    found, _ = FailSafe(Fixed(0), Fixed(1), threshold=2.0).compare(
+        rule.prepare(case), domains, look_at(bounding, domains).look()
+    )
+    between = float(found.gain.sort().values[:2].mean())  # one of three is below it
+    rule = replace(rule, threshold=between)
+    memory = rule.decide(rule.prepare(case), domains, look_at(bounding, domains).look()).memory
+    assert (backup.asked, memory.tried) == (asked, asked)
+
+
+def test_several_splits_at_once_are_the_rules_own():
+    case = hard_case("dense", 0, safe=True).problem
+    bounding, domains = open_domains(case, BOUNDERS["lp"])
+    domains = domains[domains.bounds.ambiguous().sum(dim=1) >= 2]
+    rule, ahead = Learnt(Told(noise)), look_at(bounding, domains)
+    safe = FailSafe(rule, threshold=2.0)
+    decision = safe.decide(safe.prepare(case), domains, ahead.look(2))
+    assert torch.equal(decision.neurons, rule.decide(rule.prepare(case), domains, ahead.look(2)).neurons)
+    assert decision.neurons.shape == (len(domains), 2)
+    assert (decision.memory.learnt, decision.memory.tried, ahead.count) == (len(domains), 0, 0)
 
 
 def test_the_model_is_not_changed_by_a_search():

@@ -387,6 +387,7 @@ def test_a_lost_process_is_said_and_what_is_there_kept(label, monkeypatch):
         (("--timeout", "nan"), "--timeout is nan"),
         (("--seed", -1), "the seed is -1"),
         (("--max-bounds", -1), "the most bounds are -1"),
+        (("--growth", 1), "the growth is 1.0"),
         (("--limit-seconds", -1), "--limit-seconds is -1"),
         (("--networks", "nowhere"), "there is no network tiny.onnx in nowhere"),
         (("--device", "cuda"), "CUDA" if not torch.cuda.is_available() else "lp bounds run on the CPU only"),

@@ -162,7 +162,10 @@ def test_mixed_integer_programs_can_be_left_out(tmp_path, monkeypatch):
     for more in ((), ("--no-mip",)):
         monkeypatch.setattr(sys, "argv", ["10_table_1.py", "--out", str(tmp_path), "--resume", *more])
         assert s.main(experiment(SCRIPTS[0])) == s.UNFINISHED
-    assert seen == [("BaBSR", "MIPplanet", "FSB", "GNN", "GNN-online"), ("BaBSR", "FSB", "GNN", "GNN-online")]
+    assert seen == [
+        ("BaBSR", "MIPplanet", "FSB", "GNN", "GNN-R", "GNN-online"),
+        ("BaBSR", "FSB", "GNN", "GNN-R", "GNN-online"),
+    ]
 
 
 def test_a_folder_with_experiments_is_not_taken_unasked(tmp_path, monkeypatch, capsys):

@@ -36,3 +36,15 @@ def test_kept_children_are_those_of_their_own_parents(bounds):
             assert named(found.domains) == named(split(domains[order], chosen[order]))
             mixed += int(bool(takes.any()) and bool((first != last).any()))
     assert mixed >= 3
+
+
+@pytest.mark.parametrize("bounds", BOUNDERS)
+def test_children_that_are_all_kept_stay_with_their_parents(bounds):
+    asked = hard_case("dense", 5, safe=True).problem
+    bounding, domains = open_domains(asked, BOUNDERS[bounds], depth=3)
+    first, rows = domains.bounds.ambiguous().int().argmax(dim=1), torch.arange(len(domains)).flip(0)
+    ahead = Counted(bounding, NEVER, domains=domains)
+    ahead.children(rows, first[rows])
+    found, order = ahead.split(first[:, None])
+    assert torch.equal(found.domains.signs, split(domains[order], first[order]).signs)
+    assert sorted(order.tolist()) == list(range(len(domains)))

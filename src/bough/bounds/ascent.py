@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds import kernels
+from bough.bounds.capture import captured
 from bough.bounds.inputs import least
 from bough.bounds.kernels import Lines, Moments, Signs
 from bough.bounds.reduced import Reduced, Stem
@@ -376,7 +377,7 @@ class Moves:
             return
         if self._capture and name in self._graphs:
             clock = Deadline.never()
-            self._graphs[name] = graph = _captured(getattr(self.climb, name))
+            self._graphs[name] = graph = captured(getattr(self.climb, name), "a step of ascent")
             self._capture = graph is not None
             self.capture_seconds += clock.elapsed()
             if graph is not None:
@@ -387,18 +388,6 @@ class Moves:
         if name not in self._graphs:
             self._graphs[name] = None
             self.capture_seconds += clock.elapsed()
-
-
-def _captured(move: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            move()
-    except RuntimeError:
-        _log.info("a step of ascent cannot be captured as a CUDA graph; it runs as it is")
-        torch.cuda.synchronize()
-        return None
-    return graph
 
 
 @final

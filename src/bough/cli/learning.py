@@ -28,6 +28,9 @@ def add(commands: Any) -> None:
         "--whole", type=float, default=0.25, metavar="SHARE", help="of solved properties searched by strong; 0.25"
     )
     label.add_argument("--deep", action="store_true", help="spread the samples over the depths of the whole search")
+    label.add_argument(
+        "--growth", type=float, default=1.05, metavar="G", help="with --deep: of the search between samples; 1.05"
+    )
     label.add_argument("--subset", action="store_true", help="try the ReLUs of `strong-subset` only, not all")
     label.add_argument(
         "--inputs", type=int, default=0, metavar="N", help="label N inputs of each sample, too: bound both halves; 0"
@@ -134,6 +137,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         between=options.between,
         whole=options.whole,
         deep=options.deep,
+        growth=options.growth,
         subset=Subset() if options.subset else None,
         seed=options.seed,
         inputs=options.inputs,

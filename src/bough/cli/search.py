@@ -128,6 +128,14 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         help="domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is",
     )
     command.add_argument(
+        "--levels",
+        type=int,
+        default=1,
+        metavar="N",
+        help="ReLUs of a domain split at once, at most, while a step is not full; 1 by default: with more there are "
+        "fewer steps and more branches",
+    )
+    command.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU when there is one"
     )
     command.add_argument("--memory", type=float, metavar="GB", help="most for open domains; half of what is free")
@@ -228,6 +236,7 @@ def _search_options(options: argparse.Namespace) -> "Options":
         attack=not options.no_attack,
         gap=options.minimise,
         batch=options.batch,
+        levels=options.levels,
         seed=options.seed,
         device=options.device,
         memory=options.memory,

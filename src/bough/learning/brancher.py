@@ -19,9 +19,9 @@ from bough.budget import OutOfMemory, OutOfTime
 from bough.domain.batch import DomainBatch
 from bough.learning.model import AbstractModel
 from bough.learning.scene import Graph, Scene, see
+from bough.learning.scorer import Scorer
 from bough.problem.problem import Problem
 
-SCORED = {"cpu": 1 << 18, "cuda": 1 << 22}  # ReLUs of all domains that a model sees at once
 PASSED_ON = (OutOfTime, OutOfMemory, torch.OutOfMemoryError)  # what is no fault of a model
 RECENT = 256  # decisions over which the usual improvement is taken
 
@@ -33,11 +33,16 @@ class Memory:
     problem: Problem
     model: AbstractModel
     backup: Any
-    graph: Graph | None = None
+    scorer: Scorer | None = None
     learnt: int = 0  # decisions by the model
     left: int = 0  # decisions left to the backup rule
     remarks: tuple[str, ...] = ()
     broken: bool = False  # whether the model failed, and is not asked again
+
+    @property
+    def graph(self) -> Graph | None:
+        """What messages travel on; None before any domain was seen."""
+        return None if self.scorer is None else self.scorer.graph
 
     def remarked(self, remark: str) -> "Memory":
         """With a remark, which is made once."""
@@ -64,9 +69,9 @@ class Learnt(AbstractBrancher):
     def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
         """Score all domains, a chunk at a time."""
         memory, scores = self._scores(memory, domains, look)
-        if scores is None or memory.graph is None:
+        if scores is None or memory.scorer is None:
             return self._left(memory, domains, look)
-        neurons = memory.graph.neurons
+        neurons = memory.scorer.graph.neurons
         allowed = domains.bounds.ambiguous()[:, neurons]
         own = (scores.isfinite() | ~allowed).all(dim=1) & allowed.any(dim=1)
         chosen = neurons[highest(scores, allowed, look.levels)]
@@ -93,9 +98,9 @@ class Learnt(AbstractBrancher):
         relaxed = look.relaxed(domains)
         if relaxed is None:
             return memory.remarked("these bounds have no relaxation to look at; the backup rule decides"), None
-        if memory.graph is None or not _same(memory.graph.neurons, relaxed.neurons):
-            memory = replace(memory, graph=Graph.of(memory.problem, domains, relaxed))
-            memory.model.to(relaxed.neurons.device)
+        if memory.scorer is None or not _same(memory.scorer.graph.neurons, relaxed.neurons):
+            model, graph = memory.model.to(relaxed.neurons.device), Graph.of(memory.problem, domains, relaxed)
+            memory = replace(memory, scorer=Scorer(model, graph, self.chunk))
         return memory, see(memory.problem, domains, relaxed)
 
     def _scores(self, memory: Memory, domains: DomainBatch, look: LookAhead) -> tuple[Memory, Tensor | None]:
@@ -103,13 +108,10 @@ class Learnt(AbstractBrancher):
         if memory.broken:
             return memory, None
         memory, scene = self.scene(memory, domains, look)
-        if scene is None or memory.graph is None:
+        if scene is None or memory.scorer is None:
             return memory, None
-        size = self.chunk or max(1, SCORED[scene.bound.device.type] // max(1, domains.signs.shape[1]))
         try:
-            with torch.no_grad():
-                parts = [memory.model(memory.graph, scene[k : k + size]) for k in range(0, len(scene), size)]
-            scores = torch.cat(parts)
+            scores = memory.scorer(scene)
             if scores.shape != scene.lower.shape:
                 raise ValueError(f"scores of shape {tuple(scores.shape)} for {tuple(scene.lower.shape)}")
         except PASSED_ON:
@@ -164,7 +166,9 @@ class FailSafe(AbstractBrancher):
     (Eq. 8) is below `threshold` those of the backup's, too; the better of both is kept.
 
     Children of the decision that is kept are bounded once, so a rule that does not fail costs no bound more. In large
-    trees m is rarely above 0.2: `relative` takes the threshold as a share of the usual m of recent decisions.
+    trees m is rarely above 0.2: `relative` takes the threshold as a share of the usual m of recent decisions. Bounding
+    children of one domain takes a GPU as long as of hundreds: where fewer than a share `least` of a step's decisions
+    fail, they stand.
     """
 
     rule: AbstractBrancher
@@ -172,13 +176,19 @@ class FailSafe(AbstractBrancher):
     threshold: float = 0.2
     relative: bool = False
     measure: Measure = "mean"
+    least: float = 0.0
 
     def prepare(self, problem: Problem) -> SafeMemory:
         """Both rules'."""
         return SafeMemory(self.rule.prepare(problem), self.backup.prepare(problem))
 
     def decide(self, memory: SafeMemory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """One ReLU per domain, however many are wanted: more were not bounded together."""
+        """One ReLU per domain, held against the backup's; several as the rule has them: Eq. 8 is about two children."""
+        if look.levels > 1:
+            mine = self.rule.decide(memory.rule, domains, look)
+            own = len(domains) if mine.own is None else int(mine.own.sum())
+            learnt, left = memory.learnt + own, memory.left + len(domains) - own
+            return replace(mine, memory=replace(memory, rule=mine.memory, learnt=learnt, left=left))
         found, memory = self.compare(memory, domains, look)
         return settle(found, memory)
 
@@ -199,6 +209,8 @@ class FailSafe(AbstractBrancher):
         gain = self._gains(domains, torch.arange(len(domains), device=device), first, look)
         enough = self.threshold * (memory.usual if self.relative else 1.0)
         rows = (~(gain >= enough)).nonzero()[:, 0]
+        if len(rows) < self.least * len(domains):
+            rows = rows[:0]
         memory = replace(memory, rule=mine.memory, tried=memory.tried + len(rows))
         other, other_gain = first[rows], gain[rows]
         if len(rows):

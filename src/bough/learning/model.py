@@ -17,6 +17,11 @@ class AbstractModel(nn.Module, ABC):
     def forward(self, graph: Graph, scene: Scene) -> Tensor:
         """Scores, float32 [domains, n]; a domain's depend on that domain only."""
 
+    def footprint(self, graph: Graph) -> int:
+        """Bytes that scoring takes per domain, about; 0 where that is not known."""
+        del graph
+        return 0
+
     def score_all(self, graph: Graph, scene: Scene) -> Tensor:
         """Scores of the ReLUs, then of the inputs, [domains, n + inputs]."""
         del graph, scene

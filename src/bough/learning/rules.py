@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 USUAL_PRESET = {"gnn": "fast", "gnn-r": "fast", "gnn-online": "fast", "learnt-local": "local"}
 RELATIVE = ("fast", "local")  # presets for large trees, where 0.2 of all that is possible is rarely gained
+LEAST = 1 / 64  # of a step's decisions that have to fail before they ask the backup; at fewer than 64 domains, one
 
 
-def found(name: str, weights: str | None, preset: str | None, bounds: str) -> str:
-    """The weights for a rule: the file that was given, or the name of what comes with bough and fits best."""
+def found(name: str, weights: str | None, preset: str | None, bounds: str, inputs: int | None = None) -> str:
+    """The weights for a rule: the file that was given, or the name of what comes with bough and fits best a network of
+    so many inputs.
+    """
     from bough.learning.weights import shipped, shipped_names
 
     if weights is not None:
@@ -36,8 +39,7 @@ def found(name: str, weights: str | None, preset: str | None, bounds: str) -> st
             f"no weights for --branching {name}, preset {wanted}, come with bough (there are: {there}); "
             f"train some by `bough train` and name them by --weights"
         )
-    # Trained with the bounds in use before others, on several networks before one.
-    return min(fitting, key=lambda path: (_read(path)[1].bounder != bounds, "joint" not in path.stem, path.stem)).stem
+    return min(fitting, key=lambda path: (*_strangeness(_read(path)[1], bounds, inputs), path.stem)).stem
 
 
 def learnt(name: str, weights: str | None, preset: str | None, bounds: str) -> AbstractBrancher:
@@ -49,7 +51,17 @@ def learnt(name: str, weights: str | None, preset: str | None, bounds: str) -> A
         about = (f"the weights {path.name} were trained with {card.bounder} bounds, these are {bounds} bounds",)
     rule = Learnt(model, BaBSR(), about=about)
     relative = model.preset in RELATIVE
-    return Online(rule, relative=relative) if name == "gnn-online" else FailSafe(rule, relative=relative)
+    if name == "gnn-online":
+        return Online(rule, relative=relative)
+    return FailSafe(rule, relative=relative, least=LEAST if relative else 0.0)
+
+
+def _strangeness(card: "Card", bounds: str, inputs: int | None) -> tuple[bool, bool, int]:
+    """Least for what was trained with these bounds, on networks of as many inputs and on no others; where nothing was,
+    for what was trained on most kinds.
+    """
+    kinds = card.data.get("inputs") or []
+    return card.bounder != bounds, inputs not in kinds, len(kinds) if inputs in kinds else -len(kinds)
 
 
 def _path(weights: str) -> Path:

@@ -298,10 +298,11 @@ def finish(
         name: evaluate(_scores(model, recipe.aim), lessons, recipe.aim, 4 * recipe.group)
         for name, lessons in (("training", training), ("validation", validation))
     }
+    inputs = sorted({part.graph.network.inputs for part in training.parts})
     report = {
         "weights": WEIGHTS,
         "recipe": recipe.told(),
-        "data": {**data, "training": training.told(), "validation": validation.told()},
+        "data": {**data, "inputs": inputs, "training": training.told(), "validation": validation.told()},
         "epochs": len(trained.history),
         "finished": trained.finished,
         "figures": figures,

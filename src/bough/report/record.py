@@ -38,6 +38,7 @@ class Run:
     device: str = "cpu"
     weights: str | None = None  # of a learnt rule
     semantics: str = "real"  # what `verified` is about
+    levels: int = 1  # ReLUs of a domain split in one step, at most
 
 
 def versions() -> dict[str, str]:

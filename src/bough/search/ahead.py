@@ -77,7 +77,7 @@ class Counted:
             left[rows[same]] = False
             if len(same):
                 order.append(rows[same])
-                parts.append(bounded[(2 * same[:, None] + torch.tensor([0, 1], device=same.device)).reshape(-1)])
+                parts.append(bounded if len(same) == len(rows) else bounded[_both(same)])
         self.count -= sum(len(part.domains) for part in parts)  # whoever takes all children in counts them
         rest = left.nonzero()[:, 0]
         if len(rest) or not parts:
@@ -98,3 +98,8 @@ class Counted:
     def _most(self, domains: DomainBatch) -> int:
         """Candidates whose children fit together: a step's own batch does, and so do a few megabytes."""
         return max(1, self.batch, MOST_RELUS // (2 * max(1, domains.signs.shape[1])))
+
+
+def _both(parents: Tensor) -> Tensor:
+    """The numbers of these parents' children, where those of each stand next to each other."""
+    return (2 * parents[:, None] + torch.tensor([0, 1], device=parents.device)).reshape(-1)
