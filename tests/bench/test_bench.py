@@ -1,6 +1,7 @@
 """`bough bench` as a script sees it: what is in the file after every kind of end, and what a later call makes of it."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -205,8 +206,13 @@ def test_a_problem_that_cannot_be_read_is_a_record(bench: Folder) -> None:
     assert bench.entries[1]["load_seconds"] is None
 
 
-def test_an_interrupt_keeps_what_is_there(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "solve", failing(KeyboardInterrupt(), after=1))
+@pytest.mark.parametrize(
+    ("where", "after"), [((run, "solve"), 1), ((os, "fsync"), 0)], ids=["in the second run", "as a record is written"]
+)
+def test_an_interrupt_keeps_what_is_there(
+    bench: Folder, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str], after: int
+) -> None:
+    monkeypatch.setattr(*where, failing(KeyboardInterrupt(), after=after))
     status, said = bench()
     assert (status, bench.verdicts) == (3, ["verified"])
     assert (

@@ -74,6 +74,10 @@ class Ledger:
             raise OutputError(f"cannot write {self.out}: {error.strerror or error}") from error
         self._size += len(line)
 
+    def added(self) -> tuple[Entry, ...]:
+        """What was written since the file was opened, as the file has it."""
+        return read_records(self.out)[0][len(self.entries) :]
+
     def close(self) -> None:
         """Let others have the file; one with nothing in it is removed."""
         if self._file < 0:

@@ -44,5 +44,5 @@ def run_tasks(
                 entries[key_of(entry)] = entry
                 seen(len(entries), entry)
         except KeyboardInterrupt:
-            pass  # what is written stays; the caller sees that some are left
+            entries |= {key_of(entry): entry for entry in ledger.added()}  # one may be written and not counted yet
     return [entries[task.key] for task in tasks if task.key in entries]
