@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-slow kill-test fuzz soundness mutants check bench docs pictures results experiments pins corruptions verdicts verdicts-all
+.PHONY: help demo test test-slow kill-test fuzz soundness mutants check bench docs pictures results experiments gpu pins corruptions verdicts verdicts-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -71,6 +71,10 @@ results: $(VENV)/.installed ## repeat the published figures
 
 experiments: $(VENV)/.installed ## every table and figure of the paper on stand-ins for its data, in minutes
 	$(BIN)/python experiments/all.py --scale smoke --out experiments-out
+
+GPU_OUT ?= gpu-out
+gpu: $(VENV)/.dev ## tests and figures that need a GPU, into gpu-out: half an hour of an H200
+	PYTHON=$(abspath $(BIN))/python experiments/gpu.sh $(GPU_OUT)
 
 pins: $(VENV)/.installed ## write requirements-release.txt: every dependency of a release, with its hashes
 	$(BIN)/python tools/pins.py

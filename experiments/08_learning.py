@@ -1,76 +1,94 @@
-"""The weights that come with bough, from images to rules: properties, labels and trained models leave, one command.
+"""The weights that come with bough, from tables of properties: samples and trained models leave, one command.
 
-    BOUGH_DATA=... python experiments/08_learning.py --network cifar_base_kw --out learning --device cuda --jobs 12
-        [--only local ...] [--properties-seconds 400] [--labels-seconds 250] [--training-seconds 300]
+    BOUGH_DATA=... python experiments/08_learning.py --out learning --device cuda --jobs 14
+        [--only local ...] [--labels-seconds 400] [--training-seconds 300] [--epochs 14]
 
-Properties of training images that are for training, of all difficulties up to about a second of one H200; samples from
-all depths of their searches; then one model after another. Everything is kept in --out, and the same command goes on
-where it was cut off.
+The tables in experiments/training are properties of training images that are for training, of all difficulties up to
+about a second of one H200; for CIFAR-10 there is one for searches over bough's own root bounds, and one for searches
+over CROWN's, where more is left to split. What is labelled at the same time shares the device, and so do models
+that are trained. Everything is kept in --out, and the same command goes on where it was cut off.
 """
 
 import argparse
 import os
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from bough.cli import main as bough
 from bough.zoo import shipped
 
-PROPERTIES = {
-    "cifar_base_kw": ("cifar10", ("--edges", "50,1000,8000,60000", "--easy", 200, "--medium", 150, "--hard", 100)),
-    "mnist_base": ("mnist", ("--edges", "20,300,1500,4000", "--easy", 250, "--medium", 130, "--hard", 40)),
+TABLES = Path(__file__).parent / "training"
+DEEP = ("--deep", "--samples", 96, "--timeout", 15)
+LABELS = {  # the table, and how its properties are labelled
+    "cifar": ("cifar_base_kw.csv", DEEP),
+    "cifar-fixed": ("cifar_base_kw_fixed.csv", (*DEEP, "--intermediate", "fixed")),
+    "mnist": ("mnist_base.csv", (*DEEP, "--growth", 1.01)),
 }
-LABELS = ("--deep", "--samples", 96, "--timeout", 15)
+CIFAR, MNIST, BOTH = ("cifar", "cifar-fixed"), ("mnist",), ("cifar", "cifar-fixed", "mnist")
+OURS = ("--batch", 128, "--group", 64)
 MODELS = {
-    "fast": ("--preset", "fast"),
-    "local": ("--preset", "local"),
-    "reduced": ("--preset", "fast", "--reduced"),
-    "product": ("--preset", "fast", "--measure", "product"),
-    "paper": ("--preset", "paper", "--epochs", 10),
-    "paper-code": ("--preset", "paper-code", "--epochs", 10),
+    "fast": (CIFAR, ("--preset", "fast", *OURS)),
+    "local": (CIFAR, ("--preset", "local", *OURS)),
+    "reduced": (CIFAR, ("--preset", "fast", "--reduced", *OURS)),
+    "mnist": (MNIST, ("--preset", "fast", *OURS)),
+    "joint": (BOTH, ("--preset", "fast", *OURS)),
+    "product": (CIFAR, ("--preset", "fast", "--measure", "product", *OURS)),
+    "paper": (CIFAR, ("--preset", "paper")),
+    "paper-code": (CIFAR, ("--preset", "paper-code")),
 }
-OURS = ("--batch", 128, "--group", 64, "--epochs", 20)
+SHIPPED = ("fast", "local", "reduced", "mnist", "joint")
 UNFINISHED = 3
 
 
 def main() -> int:
     """Run what is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--network", choices=tuple(PROPERTIES), default="cifar_base_kw")
     parser.add_argument("--out", type=Path, required=True, help="a folder")
-    parser.add_argument("--only", action="append", choices=tuple(MODELS), help="models; fast, local and reduced")
+    parser.add_argument("--only", action="append", choices=tuple(MODELS), help=f"models; {', '.join(SHIPPED)}")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--jobs", type=int, default=1)
-    for step, usual in (("properties", 400), ("labels", 250), ("training", 300)):
-        parser.add_argument(f"--{step}-seconds", type=float, default=usual, help=f"at most; {usual}")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that label")
+    parser.add_argument("--every", type=int, default=1, help="every N-th property only")
+    parser.add_argument("--epochs", type=int, default=14)
+    parser.add_argument("--seed", type=int, default=0, help="of training")
+    parser.add_argument("--labels-seconds", type=float, default=400, help="at most; 400")
+    parser.add_argument("--training-seconds", type=float, default=300, help="at most; 300")
     options = parser.parse_args()
-    folder = options.out / options.network
+    models = {name: MODELS[name] for name in options.only or SHIPPED}
+    needed = list(dict.fromkeys(samples for sets, _ in models.values() for samples in sets))
     device = ("--device", options.device)
-    dataset, difficulties = PROPERTIES[options.network]
-    networks = Path(os.environ.get("BOUGH_DATA", "../shared")) / "data" / "networks"
-    network = networks / f"{options.network}.onnx" if dataset == "cifar10" else options.network
-    where = networks if dataset == "cifar10" else shipped.NETWORKS
-    parallel = (*device, "--jobs", options.jobs, "--resume")
-    images = ("--dataset", dataset, "--split", "train", "--use", "train", "--unit", "bounds")
-    limit = ("--limit-seconds", options.properties_seconds)
-    run("properties", network, "--out", folder / "properties", *images, *difficulties, *parallel, *limit)
-    table, limit = folder / "properties" / "properties.csv", ("--limit-seconds", options.labels_seconds)
-    run("label", table, "--networks", where, "--out", folder / "samples", *LABELS, *parallel, *limit)
-    for name in options.only or ("fast", "local", "reduced"):
-        out = folder / name
-        ours = () if name.startswith("paper") else OURS
+    jobs = ("--jobs", max(1, options.jobs // len(needed)))
+    limit = ("--every", options.every, "--resume", "--limit-seconds", options.labels_seconds)
+    common = (*device, *jobs, *limit)
+    together(
+        ["label", TABLES / table, "--out", options.out / name, "--networks", folder_of(table), *how, *common]
+        for name, (table, how) in LABELS.items()
+        if name in needed
+    )
+    limit = ("--epochs", options.epochs, "--seed", options.seed, "--limit-seconds", options.training_seconds)
+    trainings = []
+    for name, (sets, how) in models.items():
+        out = options.out / f"model-{name}"
         again = ("--resume",) if (out / "checkpoint.pt").exists() else ()
-        limit = ("--limit-seconds", options.training_seconds)
-        run("train", folder / "samples", *MODELS[name], *ours, "--out", out, *device, *limit, *again)
+        trainings.append(["train", *(options.out / s for s in sets), "--out", out, *how, *device, *limit, *again])
+    together(trainings)
     return 0
 
 
-def run(*words: object) -> None:
-    """A command of bough's; one that its time limit ended has left something to go on with."""
-    print("bough", *words, file=sys.stderr, flush=True)
-    status = bough([str(word) for word in words])
-    if status not in (0, UNFINISHED):
-        sys.exit(status)
+def folder_of(table: str) -> Path:
+    """Where the network of a table is."""
+    shared = Path(os.environ.get("BOUGH_DATA", "../shared")) / "data" / "networks"
+    return shared if table.startswith("cifar") else shipped.NETWORKS
+
+
+def together(commands: Iterable[list[object]]) -> None:
+    """Commands of bough's, at the same time; one that its time limit ended has left something to go on with."""
+    running = []
+    for words in commands:
+        print("bough", *words, file=sys.stderr, flush=True)
+        running.append(subprocess.Popen([sys.executable, "-m", "bough", *map(str, words)]))
+    if failed := [process.returncode for process in running if process.wait() not in (0, UNFINISHED)]:
+        sys.exit(failed[0])
 
 
 if __name__ == "__main__":
