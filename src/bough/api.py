@@ -292,6 +292,7 @@ class Options:
             "strong-min": Strong("min"),
             "strong-max": Strong("max"),
             "strong-product": Strong("product"),
+            "strong-tree": Strong("tree"),
             "strong-subset": Strong(subset=Subset(seed=self.seed)),
             "gradient": SteepestGradient(),
             "earliest": Earliest(),

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from tests.support import Judged, ascend_in_float64, domains_of, hard_case, tensor
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
 from bough.branching.babsr import local_bias, scores
 from bough.branching.base import LookAhead
-from bough.branching.improvement import LEAST_GAIN, Measure, improvements
+from bough.branching.improvement import LEAST_GAIN, Measure, as_large_a_tree, improvements
 from bough.branching.strong import TIE, Strong, listed
 from bough.branching.subset import Subset
 from bough.budget import Deadline, OutOfTime
@@ -31,7 +32,7 @@ from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
 NEVER = Deadline.never()
-MEASURES: tuple[Measure, ...] = ("mean", "min", "max", "product")
+MEASURES: tuple[Measure, ...] = ("mean", "min", "max", "product", "tree")
 BOUNDERS: dict[str, AbstractBounder] = {
     "lp": PlanetLP(early_stop=False),
     "refreshed lp": PlanetLP(TightBounds(refresh=True)),
@@ -59,6 +60,9 @@ def slow_improvement(parent: float, children: tuple[float, float], measure: Meas
     shares = [(min(c, 0.0) - parent) / -parent for c in children]
     if measure == "product":
         return math.sqrt(math.prod(max(share, LEAST_GAIN) for share in shares))
+    if measure == "tree":
+        low, high = (max(share, LEAST_GAIN) for share in shares)
+        return math.log(2) / brentq(lambda x: math.exp(-low * x) + math.exp(-high * x) - 1, 0.1, 1e4, xtol=1e-13)
     return {"min": min, "max": max}[measure](shares)
 
 
@@ -83,6 +87,8 @@ def test_the_improvement_by_hand():
     assert found["mean"] == [0.0, 0.25, 0.75, 0.5, 1.0]
     assert found["min"] == [0.0, 0.0, 0.5, 0.0, 1.0]
     assert found["max"] == [0.0, 0.5, 1.0, 1.0, 1.0]
+    assert found["tree"][::4] == pytest.approx([LEAST_GAIN, 1.0])
+    assert found["tree"][2] == pytest.approx(math.log(2) / (-2 * math.log((math.sqrt(5) - 1) / 2)))  # the golden ratio
     assert found["product"] == pytest.approx([LEAST_GAIN, math.sqrt(0.5 * LEAST_GAIN), math.sqrt(0.5), 0.01, 1.0])
 
 
@@ -101,6 +107,27 @@ def test_edges_of_the_improvement():
     found = improvements(parents, children.expand(2, -1, -1))
     assert found.tolist() == [[0.0, 0.5, 1.0, -math.inf], [0.0, 0.0, 0.0, -math.inf]]
     assert improvements(parents, children.expand(2, -1, -1), measure="product")[:, -1].tolist() == [-math.inf] * 2
+    assert improvements(parents, children.expand(2, -1, -1), measure="tree")[:, -1].tolist() == [-math.inf] * 2
+
+
+@given(st.floats(LEAST_GAIN, 1), st.floats(LEAST_GAIN, 1))
+def test_trees_in_single_precision(low, high):
+    """What a GPU works with; the measure lies between two means."""
+    found = float(as_large_a_tree(tensor([[low, high]]).float()))
+    assert found == pytest.approx(float(as_large_a_tree(tensor([[low, high]]))), rel=1e-4)
+    assert math.sqrt(low * high) * (1 - 1e-4) <= found <= (low + high) / 2 * (1 + 1e-4)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.1), (0.05, 0.2), (0.02, 0.5)])
+def test_trees_are_as_large_as_the_measure_says(low, high):
+    """Splits counted one by one: ten more ways to go multiply them as a tree of equal gains does."""
+
+    @cache
+    def splits(way: int) -> int:  # in hundredths
+        return 0 if way <= 0 else 1 + splits(way - round(100 * low)) + splits(way - round(100 * high))
+
+    gain = float(as_large_a_tree(tensor([[low, high]])))
+    assert math.log2(splits(600) / splits(300)) == pytest.approx(3 / gain, rel=0.02)
 
 
 # The choice
@@ -108,7 +135,14 @@ def test_edges_of_the_improvement():
 
 @pytest.mark.parametrize(
     ("name", "measure"),
-    [*((name, "mean") for name in BOUNDERS), ("lp", "min"), ("lp", "max"), ("dual", "min"), ("lp", "product")],
+    [
+        *((name, "mean") for name in BOUNDERS),
+        ("lp", "min"),
+        ("lp", "max"),
+        ("dual", "min"),
+        ("lp", "product"),
+        ("lp", "tree"),
+    ],
 )
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
 def test_the_choice_is_brute_forces(kind, name, measure, monkeypatch):

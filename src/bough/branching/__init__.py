@@ -9,6 +9,7 @@ RULES = {
     "strong-min": "the same, by the worse of both children",
     "strong-max": "the same, by the better of both children",
     "strong-product": "the same, by the product of what both children gain, as kfsb weighs them",
+    "strong-tree": "the same, by how large a tree of such splits would be; shallower trees",
     "strong-subset": "strong among the 64 best by babsr and at random 5% of each layer, by --seed",
     "gradient": "the ReLU that the output can depend on most steeply (Neurify, Wang et al. 2018)",
     "earliest": "the first ambiguous ReLU of the earliest layer that has one",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from bough.learning.lessons import Lessons
 
-PRESETS, MEASURES = ("paper", "paper-code", "fast", "local"), ("mean", "min", "max", "product")
+PRESETS, MEASURES = ("paper", "paper-code", "fast", "local"), ("mean", "min", "max", "product", "tree")
 
 
 def add(commands: Any) -> None:
