@@ -28,7 +28,7 @@ import torch
 from bough.bench.methods import parse_method
 from bough.bench.runner import Selection, finished_runs, plan, run_tasks
 from bough.bench.summary import SOLVED, progress_line
-from bough.branching import RULES
+from bough.branching import INPUT_RULES, RULES
 from bough.budget import Deadline
 from bough.zoo import datasets, export, shipped
 from bough.zoo.datasets import Images
@@ -44,7 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="a folder")
     parser.add_argument("--rows", nargs=3, action="append", required=True, metavar=("TABLE", "NETWORK", "COUNT"))
-    parser.add_argument("--rule", action="append", help="may be given again; all of them by default")
+    parser.add_argument("--rule", action="append", help="may be given again; by default all that split ReLUs")
     parser.add_argument("--against", default="babsr", help="the rule whose branches others are divided by")
     parser.add_argument("--seed", type=int, help="draw the rows")
     parser.add_argument("--cheapest", type=int, help="of these rows, so many that took the reference method least")
@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rules = options.rule or list(RULES)
+    rules = options.rule or [rule for rule in RULES if rule not in INPUT_RULES]
     export.open_folder(options.out, resume=options.resume)
     if not (options.out / export.INSTANCES).exists():
         write_problems(options)

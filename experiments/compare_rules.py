@@ -6,7 +6,7 @@
 
 Branches and bounds are geometric means over what both of a pair solved, divided by the other's: so a rule that solves
 little does not hide what others do. Only the rule may differ: runs of several batches or bounds are refused. Seconds,
-and what share of them went into decisions, are over what all rules solved.
+what share of them went into decisions, and depths are over what all rules solved that solved any.
 """
 
 import argparse
@@ -93,10 +93,12 @@ def _ratio(runs: Sequence[Run], rule: str, other: str, figure: Figure) -> float 
 def costs(runs: Sequence[Run], rules: Sequence[str]) -> Table:
     """Solved, seconds and what of them is decisions, and how many of these are the rule's own."""
     every = {rule: [run for run in runs if run["method"] == rule] for rule in rules}
-    common = set.intersection(*({instance(run) for run in mine if is_solved(run)} for mine in every.values()))
+    solved = [{instance(run) for run in mine if is_solved(run)} for mine in every.values()]
+    common = set.intersection(*([some for some in solved if some] or [set()]))
     headings = (
         Heading("", "solved", "d"),
         Heading("", "of", "d"),
+        Heading("", "depth, mean", ".1f"),
         Heading("", "seconds, mean", ".2f"),
         Heading("", "geometric mean", ".2f"),
         Heading("", "for decisions", ".1%"),
@@ -105,13 +107,14 @@ def costs(runs: Sequence[Run], rules: Sequence[str]) -> Table:
     )
     lines = []
     for rule, mine in every.items():
-        shared = [run for run in mine if instance(run) in common]
+        shared = [run for run in mine if is_solved(run) and instance(run) in common]
         seconds = [float(run["seconds"]) for run in shared]
         deciding = sum(float(run["engine"].get("decision_seconds", 0.0)) for run in shared)
         own = dependence(mine, rule)
         cells = (
             sum(map(is_solved, mine)),
             len(mine),
+            fmean(run["depth"] for run in shared) if shared else None,
             fmean(seconds) if seconds else None,
             geometric_mean(seconds) if seconds else None,
             deciding / sum(seconds) if seconds else None,
@@ -119,7 +122,7 @@ def costs(runs: Sequence[Run], rules: Sequence[str]) -> Table:
             1 - own.most if own else None,
         )
         lines.append(Line(rule, cells))
-    return Table(f"Seconds over the {len(common)} that all solved", "rule", headings, tuple(lines))
+    return Table(f"Seconds over the {len(common)} that all solved that solved any", "rule", headings, tuple(lines))
 
 
 if __name__ == "__main__":
