@@ -121,14 +121,22 @@ def test_each_row_is_bounded_as_by_the_general_walk(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_is_bounded_as_its_domains_alone(kind):
-    asked = mixed_problem(kind, 7)
+@pytest.mark.parametrize("seed", [7, 11])
+def test_a_batch_is_bounded_as_its_domains_alone(kind, seed):
+    asked = mixed_problem(kind, seed)
     bounding, domains = grown(asked)
+    domains = domains[bounding.splittable(domains).any(dim=1)]
+    chosen = torch.multinomial(bounding.splittable(domains).double(), 1, generator=generator(seed))
+    children = bounding.split(domains, chosen)
+    domains = DomainBatch.concatenate([domains, replace(children, last_split=children.last_split[:, :1])])
     fresh = replace(domains, lower=torch.full_like(domains.lower, -torch.inf))
     together = bounding.bound(fresh, 0.0, NEVER)
     for d in range(len(domains)):
         alone = bounding.bound(fresh[torch.tensor([d])], 0.0, NEVER)
         torch.testing.assert_close(alone.domains.lower, together.domains.lower[d : d + 1], rtol=1e-9, atol=1e-9)
+        for side in ("lower", "upper"):
+            mine, ours = (getattr(bounded.domains.bounds, side) for bounded in (alone, together))
+            torch.testing.assert_close(mine, ours[d : d + 1], rtol=1e-9, atol=1e-9)
         assert torch.equal(Cut(*alone.domains.start).lower[0], Cut(*together.domains.start).lower[d])
         assert alone.points.shape == (1, asked.network.inputs)
 

@@ -207,7 +207,7 @@ class LinearBounding(AbstractBounding):
         relaxed: dict[int, Relaxed] = {}
         for i in network.relus:
             deadline.check()
-            bounds = _renewed(network, place, cut, bounds, relaxed, i)
+            bounds = _renewed(network, place, cut, bounds, relaxed, i, domains.signs[:, network.slices[i]] != 0)
             relaxed[i] = Relaxed.of(bounds, network.slices[i])
         rows, offsets = self._rows[domains.clause], self._offsets[domains.clause]
         combined = self._weights @ rows
@@ -281,21 +281,24 @@ def _padded(rows: int, most: int) -> Tensor:
 
 
 def _renewed(
-    network: Network, place: _Place, cut: Cut, bounds: Bounds, relaxed: dict[int, Relaxed], relu: int
+    network: Network, place: _Place, cut: Cut, bounds: Bounds, relaxed: dict[int, Relaxed], relu: int, split: Tensor
 ) -> Bounds:
-    """The bounds with those of one layer's ambiguous ReLUs renewed, each domain's own."""
+    """The bounds with those of one layer's ambiguous ReLUs renewed, and of those that were split, whose sign may be
+    impossible in the box by now; each domain's own.
+    """
     part, source = network.slices[relu], network.nodes[relu].inputs[0]
-    ambiguous = bounds.ambiguous()[:, part]
-    most = int(ambiguous.sum(dim=1).max())
+    asked = bounds.ambiguous()[:, part] | split
+    most = int(asked.sum(dim=1).max())
     if not most:
         return bounds
-    chosen = ambiguous.int().topk(most, dim=1).indices  # a domain that has fewer adds some that it knows already
+    chosen = asked.int().topk(most, dim=1).indices  # a domain that has fewer adds others, which stay as they are
     rows = cut.lower.new_zeros(*chosen.shape, network.nodes[source].size).scatter(2, chosen[..., None], 1.0)
     low, minus_high = _least(network, place, cut, relaxed, source, torch.cat([rows, -rows], dim=1))[0].chunk(2, dim=1)
+    low, high = (found.where(asked.gather(1, chosen), torch.nan) for found in (low, -minus_high))
     at, (lower, upper) = chosen + part.start, (bounds.lower, bounds.upper)
     return Bounds(
         lower.scatter(1, at, torch.fmax(lower.gather(1, at), low)),
-        upper.scatter(1, at, torch.fmin(upper.gather(1, at), -minus_high)),
+        upper.scatter(1, at, torch.fmin(upper.gather(1, at), high)),
     )
 
 
