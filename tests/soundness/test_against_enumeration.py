@@ -86,6 +86,11 @@ def test_search_agrees_with_enumeration(kind, seed, safe, away, batch):
     check(case, seed, batch)
 
 
+def test_a_solver_that_fails_with_a_cutoff_is_asked_without():
+    """HiGHS 1.15 ends one leaf of this search without a ray, under a cutoff only."""
+    check(hard_case("residual", 116184, safe=False, away=1e-4, radius=2.0), 116184, batch=5)
+
+
 @pytest.mark.slow
 @settings(max_examples=400)
 @given(
