@@ -139,7 +139,9 @@ def test_a_table_becomes_samples(label):
     assert sum(parts.values()) == sum(entry["samples"] for entry in cards)
 
 
-@pytest.mark.parametrize("more", [("--deep",), ("--subset", "--whole", 1), ("--bounds", "dual", "--whole", 0)])
+@pytest.mark.parametrize(
+    "more", [("--deep",), ("--subset", "--whole", 1), ("--bounds", "dual", "--whole", 0, "--between", 0)]
+)
 def test_other_ways_to_label(label, more):
     label.write([row(k) for k in FREE[:2]])
     assert label(*FAST, "--max-bounds", 60, *more)[0] == 0
