@@ -154,28 +154,23 @@ class PlanetBounding(AbstractBounding):
         lower[domains.bounds.empty()] = INFEASIBLE
         functional, start = clause.coefficients[best], domains.start[0].clone()
         points = ((where.lower + where.upper) / 2).clone()
-        asked = (~(lower > cutoff)).nonzero()[:, 0].tolist()
-        for stop in (cutoff, np.inf) if self._config.early_stop else (np.inf,):
-            solved: list[tuple[int, Solution]] = []
-            for d in asked:
-                try:
-                    solution = self._solve(domains, d, clause, stop, deadline)
-                except SolverFailure as failure:
-                    _log.info("a domain keeps its linear bound: %s", failure)
-                    start[d] = 0
-                    continue
-                solved.append((d, solution))
-                start[d] = self._keep(solution.basis)
-                points[d] = self._point(clause.box, solution, points[d])
-            if solved:
-                numbers = torch.tensor([d for d, _ in solved])
-                weights, proved = self._prove(root.with_bounds(domains.bounds[numbers]), clause, [s for _, s in solved])
-                lower[numbers] = torch.fmax(lower[numbers], proved.lower[:, 0])
-                used = weights.sum(dim=1) > 0
-                functional[numbers[used]] = weights[used] @ clause.coefficients
-            # With a cutoff HiGHS may fail, or say that it is passed, or that a domain is empty, and not show it.
-            optimal = {d for d, s in solved if s.status is Status.OPTIMAL}
-            asked = [d for d in asked if d not in optimal and not lower[d] > cutoff]
+        solved: list[tuple[int, Solution]] = []
+        for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
+            try:
+                solution = self._solve(domains, d, clause, cutoff if self._config.early_stop else np.inf, deadline)
+            except SolverFailure as failure:
+                _log.info("a domain keeps its linear bound: %s", failure)
+                start[d] = 0
+                continue
+            solved.append((d, solution))
+            start[d] = self._keep(solution.basis)
+            points[d] = self._point(clause.box, solution, points[d])
+        if solved:
+            numbers = torch.tensor([d for d, _ in solved])
+            weights, proved = self._prove(root.with_bounds(domains.bounds[numbers]), clause, [s for _, s in solved])
+            lower[numbers] = torch.fmax(lower[numbers], proved.lower[:, 0])
+            used = weights.sum(dim=1) > 0
+            functional[numbers[used]] = weights[used] @ clause.coefficients
         return _Proved(lower, functional, self._problem.property.boxes[clause.box].project(points), start)
 
     def over_part(

@@ -114,10 +114,9 @@ class Combined(AbstractBrancher):
         (of_relus, widths), cut = memory, Cut(*domains.start)
         found = scores(of_relus.network, of_relus.bias, domains, worse_side=True).score
         ranked = torch.where(domains.bounds.ambiguous(), found, -torch.inf)
-        relus = ranked.topk(min(self.relus, ranked.shape[1]), dim=1).indices.sort(dim=1).values
+        relus = ranked.topk(min(self.relus, ranked.shape[1]), dim=1).indices
         smear = cut.slope.abs() * cut.width
-        # In the order of their numbers: the first of equals is taken, and no rounding shall say which that is.
-        inputs = smear.topk(min(self.inputs, smear.shape[1]), dim=1).indices.sort(dim=1).values
+        inputs = smear.topk(min(self.inputs, smear.shape[1]), dim=1).indices
         choices = torch.cat([_inputs(domains) + inputs, relus], dim=1)
         children = look.estimate(domains, choices)
         share = shares(widths, domains).gather(1, inputs)

@@ -80,6 +80,14 @@ class Highs:
         Raises `OutOfTime` at the deadline and `SolverFailure` where HiGHS ends without a usable answer.
         """
         try:
+            return self._answered(start, cutoff, deadline)
+        except SolverFailure:
+            if cutoff == np.inf:
+                raise
+            return self._answered(start, np.inf, deadline)  # version 1.15 may lack a ray under a cutoff only
+
+    def _answered(self, start: object | None, cutoff: float, deadline: Deadline) -> Solution:
+        try:
             return self._solve(start, cutoff, deadline)
         except (BoughError, OutOfTime, MemoryError):
             raise
