@@ -23,7 +23,7 @@ rules() { # where, and what else 06_branching_rules.py is told
 
 stage() {
     case $1 in
-    tests) "$python" -m pytest -q -p no:cacheprovider -m gpu tests ;;
+    tests) "$python" -m pytest -q -p no:cacheprovider -m gpu $(grep -rlE "mark\.gpu|marks=.*gpu" tests) ;; # others import what is not there
     oval21) "$python" experiments/02_oval21.py --out "$out/oval21.jsonl" --device cuda --resume ;;
     paper) "$python" experiments/03_paper_properties.py --out "$out/paper.jsonl" --device cuda ;;
     throughput)
