@@ -1,7 +1,7 @@
 """Times the batched dual ascent on the paper's networks: the data enter, tables, one JSON line and a picture leave.
 
     BOUGH_DATA=... python benchmarks/ascent.py [--device cuda] [--networks base,wide,deep] [--seconds 1]
-                                               [--json ascent.jsonl] [--plot ascent.png]
+                                               [--batches 64,1024] [--json ascent.jsonl] [--plot ascent.png]
     python benchmarks/ascent.py --from cpu.jsonl cuda.jsonl --plot ascent.png
 
 For every network: domains per second of the bare ascent by batch size, none leaving early; how that compares with the
@@ -397,7 +397,8 @@ def measure(case: Case, machine: Machine, options: argparse.Namespace) -> dict[s
     """Everything about one network, printed as it comes."""
     net, device = case.climber.net, machine.device
     seconds = options.seconds or SECONDS[device]
-    batches = FEWER if device == "cpu" and case.name != "base" else BATCHES[device]
+    usual = FEWER if device == "cpu" and case.name != "base" else BATCHES[device]
+    batches = tuple(map(int, options.batches.split(","))) if options.batches else usual
     rows, inputs = net.inputs.shape
     print(
         f"\n{case.name}, image {case.image}: {len(net.neurons)} ambiguous ReLUs, {rows} rows, {inputs} inputs; ", end=""
@@ -534,6 +535,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--networks", default="base,wide,deep")
     parser.add_argument("--seconds", type=float, help=f"of each measurement; {SECONDS} by default")
+    parser.add_argument("--batches", help="such as 64,1024,4096,16384")
     parser.add_argument("--threads", type=int, default=1, help="on the CPU; more only on an idle machine")
     parser.add_argument("--lp-seconds", type=float, default=LP_SECONDS, help="most for the LPs of a network")
     parser.add_argument("--json", type=Path, help="a line is added to this file")
