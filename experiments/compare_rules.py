@@ -54,12 +54,13 @@ def main() -> int:
 
 
 def named(runs: Iterable[Run]) -> list[Run]:
-    """The runs with their rules for methods, a learnt one with the folder of its weights; wherever problems lay."""
+    """The runs with their rules for methods, a learnt one with the folder or name of its weights."""
     found: list[Run] = []
     seen: set[tuple[object, ...]] = set()
     for run in runs:
-        folder = Path(run.get("weights") or "").parent.name
-        name = f"{run['branching']} ({folder})" if folder else str(run["branching"])
+        weights = Path(run.get("weights") or "")
+        learnt = weights.parent.name or weights.name
+        name = f"{run['branching']} ({learnt})" if learnt else str(run["branching"])
         found.append({**run, "method": name, "network": network_name(run), "property": Path(run["property"]).name})
         settings = [run[key] for key in ("bounder", "intermediate", "device", "timeout", "semantics")]
         seen.add((*settings, run.get("levels", 1)))

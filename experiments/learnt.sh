@@ -1,8 +1,10 @@
 #!/bin/sh
 # Learnt rules beside hand-made ones, only the rule changed: what 08_learning.py wrote enters, records and tables leave.
 #
-#     BOUGH_DATA=... [JOBS=8] [LIMIT=500] [EVERY=1] experiments/learnt.sh OUT LEARNING
+#     BOUGH_DATA=... [JOBS=8] [LIMIT=500] [EVERY=1] experiments/learnt.sh OUT LEARNING|shipped
 #         [thirty thirty-seconds ours ours-seconds mnist]
+#
+# `shipped` tries the weights that come with bough; these have no model of the paper's measure, so `mean` is left out.
 #
 # thirty: thirty of the paper's properties, drawn as for the hand-made rules, CROWN's root bounds, eight domains a step.
 # ours: the test half of the published CIFAR-10 set, medium and hard, bough's own root bounds, 256 domains a step.
@@ -11,7 +13,7 @@
 # on with what is there; EVERY takes every N-th property only.
 set -eu
 out=${1:?a folder for records and tables}
-learning=${2:?what 08_learning.py wrote}
+learning=${2:?what 08_learning.py wrote, or shipped}
 shift 2
 python=${PYTHON:-python}
 data=${BOUGH_DATA:?the folder with data/ and vnncomp/}
@@ -29,15 +31,25 @@ bench() { # instances, name, runs at once, and what else `bough bench` is told
     "$python" experiments/compare_rules.py "$out/$name.jsonl"
 }
 
+weights() { # of a model
+    case $learning/$1 in
+    shipped/fast) echo cifar ;;
+    shipped/local | shipped/reduced) echo "cifar-$1" ;;
+    shipped/*) echo "$1" ;;
+    *) echo "$learning/model-$1/weights.safetensors" ;;
+    esac
+}
+
 methods() { # fields, and rules; a learnt one by the name of its model
     fields=$1
     shift
     for rule in "$@"; do
         case $rule in
-        fast | mean | mnist | joint | paper) learnt="gnn,weights=$learning/model-$rule/weights.safetensors" ;;
-        online) learnt="gnn-online,weights=$learning/model-fast/weights.safetensors" ;;
-        reduced) learnt="gnn-r,weights=$learning/model-$rule/weights.safetensors" ;;
-        local) learnt="learnt-local,weights=$learning/model-$rule/weights.safetensors" ;;
+        mean) [ "$learning" = shipped ] && continue || learnt="gnn,weights=$(weights mean)" ;;
+        fast | mnist | joint | paper) learnt="gnn,weights=$(weights "$rule")" ;;
+        online) learnt="gnn-online,weights=$(weights fast)" ;;
+        reduced) learnt="gnn-r,weights=$(weights reduced)" ;;
+        local) learnt="learnt-local,weights=$(weights local)" ;;
         *) learnt=$rule ;;
         esac
         echo "--method bounds=dual,${fields}branching=$learnt"

@@ -252,6 +252,7 @@ def test_rules_are_compared_on_what_both_solved(tmp_path, capsys, monkeypatch):
     told += [told_of("gnn", "hard", 100, weights="w/fast/weights.safetensors"), told_of("babsr", "easy", 80)]
     told.append(told_of("babsr", "hard", 5000, verdict="timeout"))
     told.append(told_of("strong", "easy", 9, verdict="timeout"))  # solves nothing, and hides nothing
+    told.append(told_of("gnn", "easy", 30, weights="joint", method="gnn joint,batch=8"))  # as it comes with bough
     (tmp_path / "runs.jsonl").write_text("\n".join(told))
     script = load("compare_rules.py")
     monkeypatch.setattr(sys, "argv", ["compare_rules.py", str(tmp_path / "runs.jsonl")])
@@ -260,6 +261,7 @@ def test_rules_are_compared_on_what_both_solved(tmp_path, capsys, monkeypatch):
     lines = [line for line in said if line.startswith("| gnn (fast)")]
     assert lines[0].split("|")[2:6] == [" 0.25 ", " 0.25 ", " 0.22 ", " 0.22 "]
     assert lines[2].split("|")[2:8] == [" 2 ", " 2 ", " 1.0 ", " 2.00 ", " 2.00 ", " 25.0% "]
+    assert any(line.startswith("| gnn (joint)") for line in said)
     assert [line for line in said if line.startswith("| strong")][2].split("|")[2:6] == [" 0 ", " 1 ", "  ", "  "]
     (tmp_path / "runs.jsonl").write_text("\n".join([*told, told_of("fsb", "other", 1, timeout=5.0)]))
     assert script.main() == 2
