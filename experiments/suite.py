@@ -239,7 +239,7 @@ def records(experiment: Experiment, setting: Setting) -> list[Run]:
         if status:
             raise BadInput(f"`bough bench` ended with status {status}; what is there is kept, go on by --resume")
         found += _named(out, folder, SOURCES[name], described)
-    return found
+    return sorted(found, key=lambda run: experiment.methods.index(run["method"]))  # lines and colours in their order
 
 
 def _named(out: Path, folder: Path, source: Source, described: Mapping[str, str]) -> list[Run]:
