@@ -175,7 +175,7 @@ def test_what_comes_with_bough_says_where_it_is_from(name):
     assert card.settings["measure"] == "tree"
     assert card.data["inputs"]
     assert model.settings["reduced"] == name.endswith("-reduced")
-    least = 0.9 if name in ("cifar", "cifar-local") else 0.85
+    least = 0.9 if name in ("cifar", "cifar-local") else 0.85  # the paper's models, on either data set: 0.831
     assert least < card.accuracy["validation"]["accuracy"] <= card.accuracy["training"]["accuracy"]
 
 
