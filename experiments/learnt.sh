@@ -4,7 +4,7 @@
 #     BOUGH_DATA=... [JOBS=8] [LIMIT=500] [EVERY=1] experiments/learnt.sh OUT LEARNING|shipped
 #         [thirty thirty-seconds ours ours-seconds mnist]
 #
-# `shipped` tries the weights that come with bough; these have no model of the paper's measure, so `mean` is left out.
+# `shipped` tries the weights that come with bough. Models that are not there are left out.
 #
 # thirty: thirty of the paper's properties, drawn as for the hand-made rules, CROWN's root bounds, eight domains a step.
 # ours: the test half of the published CIFAR-10 set, medium and hard, bough's own root bounds, 256 domains a step.
@@ -35,7 +35,7 @@ weights() { # of a model
     case $learning/$1 in
     shipped/fast) echo cifar ;;
     shipped/local | shipped/reduced) echo "cifar-$1" ;;
-    shipped/*) echo "$1" ;;
+    shipped/mnist | shipped/joint) echo "$1" ;;
     *) echo "$learning/model-$1/weights.safetensors" ;;
     esac
 }
@@ -45,8 +45,11 @@ methods() { # fields, and rules; a learnt one by the name of its model
     shift
     for rule in "$@"; do
         case $rule in
-        mean) [ "$learning" = shipped ] && continue || learnt="gnn,weights=$(weights mean)" ;;
-        fast | mnist | joint | paper) learnt="gnn,weights=$(weights "$rule")" ;;
+        mean | paper | paper-code)
+            [ -e "$(weights "$rule")" ] || continue
+            learnt="gnn,weights=$(weights "$rule")"
+            ;;
+        fast | mnist | joint) learnt="gnn,weights=$(weights "$rule")" ;;
         online) learnt="gnn-online,weights=$(weights fast)" ;;
         reduced) learnt="gnn-r,weights=$(weights reduced)" ;;
         local) learnt="learnt-local,weights=$(weights local)" ;;
@@ -70,7 +73,7 @@ stage() {
     esac
     case $1 in
     thirty) bench "$out/thirty/instances.csv" "$1" "$jobs" \
-        $(methods intermediate=fixed,batch=8, babsr fsb kfsb strong fast mean local reduced online) ;;
+        $(methods intermediate=fixed,batch=8, babsr fsb kfsb strong fast mean local reduced online paper paper-code) ;;
     thirty-seconds) bench "$out/thirty/instances.csv" "$1" 1 $(methods intermediate=fixed, babsr fsb kfsb fast mean local) ;;
     ours) bench "$out/ours.csv" "$1" "$jobs" \
         $(methods batch=256, babsr fsb kfsb fast mean local reduced online) ;;
