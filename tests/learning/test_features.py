@@ -192,6 +192,19 @@ def test_products_are_in_units_of_the_bound():
     assert compressed(tensor([0.0, np.e - 1, 1 - np.e])).tolist() == pytest.approx([0.0, 1.0, -1.0])
 
 
+def test_what_is_all_but_proved_looks_nearly_proved():
+    """In units of a bound of next to nothing, every ReLU would be an outlier, and all of them alike."""
+    _, graph, scene = seen("dense", 1)
+    view = View(graph, Scene(**{**scene.named(), "bound": torch.full_like(scene.bound, -1e-7)}))
+    raw = features.relus(view, [ReluColumn.REACH])[..., 0].abs()
+    assert torch.equal(view.way, 1e-3 * raw.amax(dim=1))
+    assert float(view.way.min()) > 1e-5
+    shown = ScaledRelus([ReluColumn.REACH])(view)[..., 0].T
+    assert torch.equal(shown.abs().argmax(dim=1), raw.argmax(dim=1))
+    assert float(shown.abs().max()) < 10
+    assert torch.equal(View(graph, view.scene, reduced=True).way, torch.full_like(view.way, 1e-6))
+
+
 def test_fitting_leaves_models_without_figures_alone():
     fit(build("paper", width=4), iter(lambda: pytest.fail("nothing has to be seen"), None))
     model = build("local")

@@ -27,6 +27,7 @@ from bough.network import walk
 
 LARGEST = 1e6  # in size, of any raw column: what is larger or not known would only drown the others
 LEAST_BOUND = 1e-6  # in size, that products are divided by
+NEARLY = 1e-3  # of a domain's largest reach: what is nearer to a proof than that looks as if it were as far
 OUTLIER = 10.0  # standard deviations: what lies beyond tells no more
 
 
@@ -115,6 +116,7 @@ class View:
 
     graph: Graph
     scene: Scene
+    reduced: bool = False  # for a model that is to see no primal and dual values
 
     @cached_property
     def wires(self) -> Wiring:
@@ -192,9 +194,21 @@ class View:
         return _finite(self.scene.bound)
 
     @cached_property
+    def reach(self) -> Tensor:
+        """What a ReLU's chord may cost the bound, or gain it: nu times the intercept."""
+        return self.coefficient * self.intercept
+
+    @cached_property
     def way(self) -> Tensor:
-        """|bound|, above 0, [domains]: what has to be gained."""
-        return self.bound.abs().clamp(min=LEAST_BOUND)
+        """|bound|, above 0, [domains]: what has to be gained.
+
+        Divided by next to nothing, the features of a domain that is all but proved would all be outliers, and the
+        choice junk; so it counts as no less than a small share of what one ReLU can cost.
+        """
+        way = self.bound.abs().clamp(min=LEAST_BOUND)
+        if self.reduced or not self.reach.shape[1]:
+            return way
+        return torch.maximum(way, NEARLY * self.reach.abs().amax(dim=1))
 
     @cached_property
     def functional(self) -> Tensor:
@@ -247,7 +261,7 @@ RELU: Mapping[ReluColumn, Callable[[View], Tensor]] = {
     ReluColumn.POSITION: lambda v: v.before / v.width,
     ReluColumn.LIFT: lambda v: _ratio(v.lift, v.intercept),
     ReluColumn.DROP: lambda v: v.coefficient.clamp(max=0) * v.intercept,
-    ReluColumn.REACH: lambda v: v.coefficient * v.intercept,
+    ReluColumn.REACH: lambda v: v.reach,
     ReluColumn.GAP: lambda v: v.coefficient * v.lift,
     ReluColumn.SHARE: lambda v: _share(v.coefficient * v.lift),
     ReluColumn.BIAS_TERM: lambda v: v.coefficient * v.wires.bias,
@@ -396,9 +410,10 @@ def fit(model: nn.Module, seen: Iterable[tuple[Graph, Scene]]) -> None:
     scaled = [module for module in model.modules() if isinstance(module, AbstractScaled)]
     if not scaled:
         return
+    reduced = bool(getattr(model, "settings", {}).get("reduced"))
     with torch.no_grad():
         for graph, scene in seen:
-            view = View(graph, scene)
+            view = View(graph, scene, reduced)
             for module in scaled:
                 module.standard.add(module.rows(view))
         for module in scaled:

@@ -282,7 +282,7 @@ class Local(AbstractBuilt):
 
     def forward(self, graph: Graph, scene: Scene) -> Tensor:
         """Scores, [domains, n]."""
-        score: Tensor = self.score(self.relus(View(graph, scene)))
+        score: Tensor = self.score(self.relus(View(graph, scene, self.settings["reduced"])))
         return score[..., 0].T
 
     def footprint(self, graph: Graph) -> int:
@@ -341,7 +341,7 @@ class Fast(AbstractBuilt):
         """Scores, [domains, n]."""
         mixed = scene.bound.is_cuda and self.settings["mixed"]
         with torch.autocast("cuda", torch.bfloat16) if mixed else nullcontext():
-            return self._scores(View(graph, scene)).T.float()
+            return self._scores(View(graph, scene, self.settings["reduced"])).T.float()
 
     def footprint(self, graph: Graph) -> int:
         """Of every ReLU that may be split."""
