@@ -45,16 +45,13 @@ methods() { # fields, and rules; a learnt one by the name of its model
     shift
     for rule in "$@"; do
         case $rule in
-        mean | paper | paper-code)
-            [ -e "$(weights "$rule")" ] || continue
-            learnt="gnn,weights=$(weights "$rule")"
-            ;;
-        fast | mnist | joint) learnt="gnn,weights=$(weights "$rule")" ;;
+        fast | mean | mnist | joint | paper | paper-code) learnt="gnn,weights=$(weights "$rule")" ;;
         online) learnt="gnn-online,weights=$(weights fast)" ;;
         reduced) learnt="gnn-r,weights=$(weights reduced)" ;;
         local) learnt="learnt-local,weights=$(weights local)" ;;
         *) learnt=$rule ;;
         esac
+        case $learnt in */*) [ -e "${learnt#*weights=}" ] || continue ;; esac
         echo "--method bounds=dual,${fields}branching=$learnt"
     done
 }
