@@ -73,7 +73,7 @@ stage() {
         $(methods intermediate=fixed,batch=8, babsr fsb kfsb strong fast mean local reduced online paper paper-code) ;;
     thirty-seconds) bench "$out/thirty/instances.csv" "$1" 1 $(methods intermediate=fixed, babsr fsb kfsb fast mean local) ;;
     ours) bench "$out/ours.csv" "$1" "$jobs" \
-        $(methods batch=256, babsr fsb kfsb fast mean local reduced online) ;;
+        $(methods batch=256, babsr fsb kfsb strong fast mean local reduced online paper paper-code) ;;
     ours-seconds) bench "$out/ours.csv" "$1" 1 $(methods "" babsr fsb kfsb fast mean local) ;;
     mnist) bench src/bough/zoo/tables/mnist.csv "$1" "$jobs" $(methods batch=8, babsr fsb fast mnist joint) ;;
     *) echo "there is no stage '$1'" && return 2 ;;
