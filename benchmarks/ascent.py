@@ -154,7 +154,7 @@ def make_case(data: Path, name: str, device: str) -> Case:
         left = left if len(left) else torch.arange(len(bounded))
         kept = left[torch.randperm(len(left), generator=generator)[: DOMAINS // 2]]
         domains = bounded[kept.to(bounded.lower.device)]
-    rule = Options(device=device).resolved(problem.network).brancher()
+    rule = Options(branching="kfsb", device=device).resolved(problem.network).brancher()
     look = LookAhead(lambda some, neurons: bounding.estimate(some, neurons, clock))
     domains = split(domains, rule.decide(rule.prepare(problem), domains, look).neurons)
     place = next(iter(bounding._places.values()))  # noqa: SLF001 - no one but a benchmark wants it

@@ -101,7 +101,7 @@ def main() -> int:
         print(f"no list at {listed}; set BOUGH_DATA to the folder that holds vnncomp/")
         return 0
     instances, names = read_instances(listed), (options.networks or NETWORKS[options.device]).split(",")
-    how = Options(device=options.device, timeout=options.seconds or SECONDS[options.device])
+    how = Options(branching="kfsb", device=options.device, timeout=options.seconds or SECONDS[options.device])
     if options.device == "cuda":
         run(names[0], instances[ROWS[names[0]]], replace(how, timeout=WARM_SECONDS))
     bare = bare_speeds(options.ascent, options.device)

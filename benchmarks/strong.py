@@ -47,7 +47,7 @@ def open_domains(bounding: AbstractBounding, how: Options, problem: Any, count: 
 def run(name: str, instance: Instance, device: str, count: int, repeat: int) -> dict[str, Any]:
     """The fastest of some repetitions, and what was decided."""
     problem = load_problem(load_network(instance.network), instance.property)
-    how = Options(device=device).resolved(problem.network)
+    how = Options(branching="kfsb", device=device).resolved(problem.network)
     bounding = how.bounder().prepare(problem)
     domains, rule = open_domains(bounding, how, problem, count), Strong()
     if not len(domains):

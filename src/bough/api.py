@@ -64,6 +64,7 @@ FEW_INPUTS = 8  # up to so many, halving inputs decides more than splitting ReLU
 BATCH = {"lp": 8, "linear": 64, "cpu": 128, "cuda": 8192}  # domains split per step
 CPU_RELUS = 1 << 17  # ReLUs of all domains of a step on the CPU
 USUAL_RULE = {"lp": "babsr", "dual": "kfsb", "linear": "babsb"}
+LEARNT_RULE = "learnt-local"  # instead of it, where weights are for such networks
 USUAL_RELU_BOUNDS = {"lp": "tight", "dual": "optimised", "linear": "tight"}
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for open domains
 ROOM_SHARE = 0.25  # of a GPU's free memory, for the domains that are being bounded
@@ -203,20 +204,30 @@ class Options:
         device = self.device
         if device == AUTO:
             device = "cuda" if bounds == "dual" and torch.cuda.is_available() else "cpu"
+        rule = self._rule(network, bounds) if self.branching == AUTO else self.branching
         weights = self.weights
-        if self.branching in LEARNT_RULES:
+        if rule in LEARNT_RULES:
             from bough.learning.rules import found
 
-            weights = found(str(self.branching), self.weights, self.preset, bounds, network.inputs)
+            weights = found(str(rule), self.weights, self.preset, bounds, network.inputs)
         return replace(
             self,
             weights=weights,
             bounds=bounds,
             device=device,
-            branching=USUAL_RULE[bounds] if self.branching == AUTO else self.branching,
+            branching=rule,
             intermediate=self._intermediate(bounds) if self.intermediate == AUTO else self.intermediate,
             batch=self.batch or _batch(network, bounds, device),
         )
+
+    def _rule(self, network: Network, bounds: str) -> str:
+        """A learnt rule where there are weights for such networks, and a sign is asked for, which they learnt about."""
+        if bounds == "dual" and self.gap is None:
+            from bough.learning.rules import known
+
+            if known(LEARNT_RULE, bounds, network.inputs):
+                return LEARNT_RULE
+        return USUAL_RULE[bounds]
 
     def _intermediate(self, bounds: str) -> str:
         if self.certificate is not None and bounds == "lp":  # renewed bounds would need a proof in every leaf

@@ -1,6 +1,7 @@
 """Weights as files: what is written is read again, and what is wrong is said."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from tests.learning.scenes import seen
-from tests.support import hard_case
+from tests.support import hard_case, sequential
 
 from bough.api import Options, solve
 from bough.errors import BadInput, OutputError
@@ -163,6 +164,18 @@ def test_shipped_weights_are_found(tmp_path, monkeypatch):
     assert shipped("one") == shipped("one.safetensors") == tmp_path / "one.safetensors"
     with pytest.raises(BadInput, match="there are one"):
         shipped("../one")
+
+
+@pytest.mark.parametrize(("inputs", "rule", "name"), [(3072, "learnt-local", "cifar-local"), (784, "kfsb", None)])
+def test_auto_is_learnt_where_weights_are_for_such_networks(inputs, rule, name, tmp_path, monkeypatch):
+    network = sequential(([[1.0] * inputs] * 2, [0.0] * 2), ([[1.0] * 2], [0.0]))
+    asked = Options(bounds="dual")
+    chosen = asked.resolved(network)
+    assert (chosen.branching, chosen.weights) == (rule, name)
+    assert replace(asked, bounds="lp").resolved(network).branching == "babsr"
+    assert replace(asked, gap=0.1).resolved(network).branching == "kfsb"
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path)
+    assert asked.resolved(network).branching == "kfsb"
 
 
 @pytest.mark.parametrize("name", shipped_names())

@@ -26,13 +26,13 @@ def found(name: str, weights: str | None, preset: str | None, bounds: str, input
     """The weights for a rule: the file that was given, or the name of what comes with bough and fits best a network of
     so many inputs.
     """
-    from bough.learning.weights import shipped, shipped_names
+    from bough.learning.weights import shipped_names
 
     if weights is not None:
         _check(name, _path(weights), preset)
         return weights
     wanted = preset or USUAL_PRESET[name]
-    fitting = [path for path in map(shipped, shipped_names()) if _fits(path, wanted, reduced=name == "gnn-r")]
+    fitting = _fitting(name, wanted)
     if not fitting:
         there = ", ".join(shipped_names()) or "none"
         raise BadInput(
@@ -40,6 +40,12 @@ def found(name: str, weights: str | None, preset: str | None, bounds: str, input
             f"train some by `bough train` and name them by --weights"
         )
     return min(fitting, key=lambda path: (*_strangeness(_read(path)[1], bounds, inputs), path.stem)).stem
+
+
+def known(name: str, bounds: str, inputs: int) -> bool:
+    """Whether weights that come with bough were trained with these bounds, on networks of so many inputs."""
+    cards = [_read(path)[1] for path in _fitting(name, USUAL_PRESET[name])]
+    return any(card.bounder == bounds and inputs in (card.data.get("inputs") or []) for card in cards)
 
 
 def learnt(name: str, weights: str | None, preset: str | None, bounds: str) -> AbstractBrancher:
@@ -84,9 +90,12 @@ def _check(name: str, path: Path, preset: str | None) -> None:
         raise BadInput(f"{path} {'lacks' if _reduced(model) else 'has'} primal and dual values; use {needed}")
 
 
-def _fits(path: Path, preset: str, *, reduced: bool) -> bool:
-    model = _read(path)[0]
-    return model.preset == preset and _reduced(model) == reduced
+def _fitting(name: str, preset: str) -> list[Path]:
+    """What comes with bough for a rule and a preset."""
+    from bough.learning.weights import shipped, shipped_names
+
+    models = {path: _read(path)[0] for path in map(shipped, shipped_names())}
+    return [path for path, m in models.items() if m.preset == preset and _reduced(m) == (name == "gnn-r")]
 
 
 def _reduced(model: "AbstractModel") -> bool:
