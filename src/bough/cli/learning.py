@@ -35,11 +35,15 @@ def add(commands: Any) -> None:
     label.add_argument(
         "--inputs", type=int, default=0, metavar="N", help="label N inputs of each sample, too: bound both halves; 0"
     )
+    label.add_argument(
+        "--rollouts", type=int, default=0, metavar="K", help="grow the trees below the K ReLUs that --rule ranks first"
+    )
     label.add_argument("--bounds", choices=("dual", "lp"), default="dual", help="that labels are made of; dual")
     label.add_argument(
         "--intermediate", default="auto", metavar="NAME", help="bounds of ReLUs, as for `bough verify`; auto"
     )
     label.add_argument("--rule", default="fsb", metavar="RULE", help="the cheap branching rule between samples; fsb")
+    label.add_argument("--weights", metavar="FILE", help="of a learnt rule; else what comes with bough")
     label.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds per property, or inf; 60")
     label.add_argument(
         "--max-bounds",
@@ -48,7 +52,10 @@ def add(commands: Any) -> None:
         help="bounds per property, but for those of labels where strong does not decide",
     )
     label.add_argument(
-        "--batch", type=int, metavar="N", help="domains split per step; 1, and with --deep what memory allows"
+        "--batch",
+        type=int,
+        metavar="N",
+        help="domains split per step; 1, and with --deep or --rollouts what memory allows",
     )
     label.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
     label.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where bounds are computed")
@@ -141,13 +148,15 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         subset=Subset() if options.subset else None,
         seed=options.seed,
         inputs=options.inputs,
+        rollouts=options.rollouts,
     )
     chosen = Options(
         timeout=options.timeout if math.isfinite(options.timeout) else None,
         bounds=options.bounds,
         intermediate=options.intermediate,
         branching=options.rule,
-        batch=1 if options.batch is None and not options.deep else options.batch,
+        batch=1 if options.batch is None and not (options.deep or options.rollouts) else options.batch,
+        weights=options.weights,
         seed=options.seed,
         device=options.device,
         most_bounds=options.max_bounds,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from bough.learning.lessons import Lessons
 
-PRESETS, MEASURES = ("paper", "paper-code", "fast", "local"), ("mean", "min", "max", "product", "tree")
+PRESETS, MEASURES = ("paper", "paper-code", "fast", "local"), ("mean", "min", "max", "product", "tree", "size")
 
 
 def add(commands: Any) -> None:
@@ -31,15 +31,21 @@ def add(commands: Any) -> None:
         "--inputs", action="store_true", help="score inputs, too, of samples by `label --inputs`; with --preset paper"
     )
     command.add_argument(
-        "--measure", choices=MEASURES, default="mean", help="how a split is judged by its children; mean is the paper's"
+        "--measure",
+        choices=MEASURES,
+        default="mean",
+        help="how a split is judged: by its children (mean is the paper's), or, size, by trees of `label --rollouts`",
     )
     command.add_argument(
-        "--loss", choices=("rank", "choice"), help="rank all ReLUs (the paper's), or learn the best one; by the preset"
+        "--loss",
+        choices=("rank", "choice", "expected"),
+        help="rank all ReLUs (the paper's), learn the best one, or what each costs; by preset and measure",
     )
     command.add_argument("--classes", type=int, metavar="N", help="classes of ReLUs that are ranked; 10 by default")
     command.add_argument(
         "--absolute", action="store_true", help="classes of equal width in m itself, not over the best m of a sample"
     )
+    command.add_argument("--start", metavar="WEIGHTS", help="begin with these: a file, or what comes with bough")
     command.add_argument("--epochs", type=int, metavar="N", help="most passes over the samples")
     command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
     command.add_argument("--decay", type=float, metavar="D", help="weight decay")
@@ -62,7 +68,7 @@ def _train(options: argparse.Namespace) -> int:
     from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, recipe_for, train
 
     asked = ("reduced", "measure", "loss", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed")
-    given = {name: getattr(options, name) for name in (*asked, "inputs")}
+    given = {name: getattr(options, name) for name in (*asked, "inputs", "start")}
     recipe = recipe_for(options.preset, relative=not options.absolute, **given)
     there = (options.out / CHECKPOINT).exists()
     if there != options.resume:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bough.errors import BadInput, OutputError
 from bough.learning.labels import MODES, Collected, Mode
-from bough.learning.samples import Samples
+from bough.learning.samples import OPTIONAL, Samples
 from bough.learning.scene import Graph, Scene
 from bough.network.graph import Network
 from bough.problem.files import LINES_LIMIT, NETWORK_LIMIT, parsed_json, read_bytes
@@ -36,7 +36,7 @@ SCHEMA = "bough.samples/1"
 MANIFEST, SHARDS, NETWORKS = "samples.jsonl", "shards", "networks"
 _DIGEST = re.compile("[0-9a-f]{0,64}")
 TRAINING = 0.75  # share of the images
-ONCE = ("input_lower", "input_upper", "functional")  # as a rule the same for all samples of a property
+ONCE = ("input_lower", "input_upper", "functional", "children")  # often the same for all samples of a property
 HEADER = "bough"  # one entry: several would be written in an order that changes from run to run
 
 Part = Literal["training", "validation"]
@@ -123,7 +123,7 @@ def encode(card: Card, collected: Collected) -> bytes:
         "step": collected.step,
         "children": samples.children,
         **samples.scene.named(),
-        **({} if samples.halves is None else {"halves": samples.halves}),
+        **{name: array for name, array in samples.optional().items() if array is not None},
     }
     for name in ONCE:
         if torch.equal(arrays[name], arrays[name][:1].expand_as(arrays[name])):
@@ -169,7 +169,8 @@ def read_shard(path: Path, network: Network) -> Shard:
     whole = {name: array.expand(card.samples, *array.shape[1:]) for name, array in arrays.items() if name in ONCE}
     scene = Scene(**{each.name: whole.get(each.name, arrays[each.name]) for each in fields(Scene)})
     graph = Graph(network, arrays["neurons"], arrays["passing"])
-    return Shard(card, Collected(Samples(graph, scene, arrays["children"], arrays.get("halves")), arrays["step"]))
+    samples = Samples(graph, scene, whole["children"], **{name: arrays.get(name) for name in OPTIONAL})
+    return Shard(card, Collected(samples, arrays["step"]))
 
 
 def _misfit(arrays: Mapping[str, Tensor], card: Card, network: Network) -> str | None:
@@ -189,6 +190,8 @@ def _misfit(arrays: Mapping[str, Tensor], card: Card, network: Network) -> str |
     }
     if "halves" in arrays:  # of inputs, where they were asked for
         wanted["halves"] = torch.float32, (count, network.inputs, 2)
+    if "sizes" in arrays:  # of trees
+        wanted |= {"sizes": wide, "allowed": (torch.float32, (count,))}
     if set(arrays) != set(wanted):
         return f"other arrays than a shard has: {', '.join(sorted(set(arrays) ^ set(wanted)))}"
     for name, (dtype, shape) in wanted.items():

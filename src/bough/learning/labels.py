@@ -34,8 +34,8 @@ from bough.search.loop import SearchState
 from bough.search.observe import AbstractObserver
 
 Rule = TypeVar("Rule")  # a brancher, or the name of one
-Mode = Literal["steps", "whole", "deep"]
-MODES: tuple[Mode, ...] = ("steps", "whole", "deep")
+Mode = Literal["steps", "whole", "deep", "trees"]
+MODES: tuple[Mode, ...] = ("steps", "whole", "deep", "trees")
 HOST = torch.device("cpu")
 
 
@@ -62,6 +62,7 @@ class Plan:
     seed: int = 0
     growth: float = 1.05
     inputs: int = 0  # of each sample, that are labelled, too: both halves of the box are bounded
+    rollouts: int = 0  # ReLUs of each sample below which trees are grown (`learning.rollouts`), instead of all of this
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -70,6 +71,10 @@ class Plan:
             raise BadInput(f"{self.between} steps are wanted between samples; give a whole number, 0 or more")
         if self.inputs < 0:
             raise BadInput(f"{self.inputs} inputs are to be labelled; give a whole number, 0 or more")
+        if self.rollouts < 0 or self.rollouts == 1:
+            raise BadInput(f"trees are to be grown below {self.rollouts} ReLUs; give a whole number, 2 or more")
+        if self.rollouts and (self.deep or self.inputs or self.subset is not None):
+            raise BadInput("trees are grown below the ReLUs that the rule itself ranks first; give no other plan")
         if not 0 <= self.whole <= 1:
             raise BadInput(f"a share of {self.whole} is to be searched whole; give a number from 0 to 1")
         if not 1 < self.growth < math.inf:
@@ -77,6 +82,8 @@ class Plan:
 
     def mode(self, name: str, *, solved: bool) -> Mode:
         """How the property of this name is sampled; `solved` says that it is known not to take too long."""
+        if self.rollouts:
+            return "trees"
         if self.deep:
             return "deep"
         alpha = self.luck(name, "mode").random()  # Algorithm 2, line 3

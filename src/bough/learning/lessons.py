@@ -8,15 +8,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bough.branching.improvement import Measure
-from bough.learning.loss import choice_loss, classes, judge, rank_loss
+from bough.learning.loss import choice_loss, classes, expected_loss, judge, rank_loss
 from bough.learning.model import AbstractModel
-from bough.learning.samples import Samples
+from bough.learning.samples import Samples, Worth
 
 DEPTHS = (0, 5, 10, 20, 40)  # where bins of depth in the tree begin
 BINS = (*(f"{a}-{b - 1}" for a, b in pairwise(DEPTHS)), f"{DEPTHS[-1]}+")
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for samples that stay there
-Loss = Literal["rank", "choice"]
+Loss = Literal["rank", "choice", "expected"]
 Batch = list[tuple[int, Tensor]]  # numbers of properties, and of their samples
 
 
@@ -45,8 +44,7 @@ class Lessons:
         """Some samples of one property, on the device."""
         part = self.parts[number]
         some = part[rows.to(part.children.device)]
-        halves = None if some.halves is None else some.halves.to(self.device)
-        return Samples(part.graph, some.scene.to(self.device), some.children.to(self.device), halves)
+        return replace(some.to(self.device), graph=part.graph)
 
     def told(self) -> dict[str, int]:
         """What tells one set from another, as far as a checkpoint needs it."""
@@ -75,17 +73,17 @@ class Lessons:
 
 
 def _bytes(samples: Samples) -> int:
-    more = () if samples.halves is None else (samples.halves,)
+    more = [array for array in samples.optional().values() if array is not None]
     return sum(t.numel() * t.element_size() for t in (*samples.scene.named().values(), samples.children, *more))
 
 
 @dataclass(frozen=True)
 class Aim:
     """What is learnt: the improvement by which ReLUs are compared, and what the scores shall make of it: an order of
-    classes (Eq. 9), or a choice.
+    classes (Eq. 9), or a choice, by what is best or by what each would cost.
     """
 
-    measure: Measure = "mean"
+    measure: Worth = "mean"
     loss: Loss = "rank"
     classes: int = 10
     relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
@@ -104,6 +102,8 @@ class Aim:
             gains = torch.cat([gains, samples.input_improvements(self.measure)], dim=1)
         if self.loss == "choice":
             loss = choice_loss(scores, gains)
+        elif self.loss == "expected":
+            loss = expected_loss(scores, gains)
         else:
             loss = rank_loss(scores, classes(gains, self.classes, relative=self.relative), self.classes)
         tally.add(loss.detach(), scores.detach(), gains, samples.scene.depth)

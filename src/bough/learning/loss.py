@@ -13,6 +13,7 @@ from bough.branching.base import highest
 
 UNTRIED = -1  # the class of a ReLU without a label
 SHARPNESS = 20.0  # in `choice_loss`: a ReLU of 0.9 of the best m is wanted an eighth as much as the best
+LEAST_SHARE = 0.05  # in `expected_loss`: of the best m, below which all ReLUs cost the same
 TOGETHER = 16  # classes that are worked on at once
 GOOD = 0.9  # of the best improvement, or of all that is possible: the paper does not say which (Appendix D.1)
 
@@ -82,6 +83,17 @@ def choice_loss(scores: Tensor, gains: Tensor) -> Tensor:
     wanted = (SHARPNESS * share).masked_fill(~tried, -torch.inf).softmax(dim=1)
     chosen = torch.where(tried, scores, -torch.inf).log_softmax(dim=1).masked_fill(~tried, 0.0)
     return -torch.where(best > 0, wanted * chosen, 0.0).sum(dim=1)
+
+
+def expected_loss(scores: Tensor, gains: Tensor) -> Tensor:
+    """What a choice drawn from the scores' softmax would cost in the mean, [samples]: the logarithm of the best m over
+    the chosen one. Where m is the inverse of a tree's size, this is the size that is to be made small.
+    """
+    tried = gains > -torch.inf
+    best = gains.amax(dim=1, keepdim=True)
+    share = gains.clamp(min=0) / torch.where(best > 0, best, 1.0)
+    cost = torch.where(tried & (best > 0), -share.clamp(min=LEAST_SHARE).log(), 0.0)
+    return (torch.where(tried, scores, -torch.inf).softmax(dim=1) * cost).sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,10 +26,10 @@ def found(name: str, weights: str | None, preset: str | None, bounds: str, input
     """The weights for a rule: the file that was given, or the name of what comes with bough and fits best a network of
     so many inputs.
     """
-    from bough.learning.weights import shipped_names
+    from bough.learning.weights import named, shipped_names
 
     if weights is not None:
-        _check(name, _path(weights), preset)
+        _check(name, named(weights), preset)
         return weights
     wanted = preset or USUAL_PRESET[name]
     fitting = _fitting(name, wanted)
@@ -50,7 +50,9 @@ def known(name: str, bounds: str, inputs: int) -> bool:
 
 def learnt(name: str, weights: str | None, preset: str | None, bounds: str) -> AbstractBrancher:
     """The rule; what a person should know of its weights is among its remarks."""
-    path = _path(found(name, weights, preset, bounds))
+    from bough.learning.weights import named
+
+    path = named(found(name, weights, preset, bounds))
     model, card = _read(path)
     about: tuple[str, ...] = ()
     if card.bounder != bounds:
@@ -68,14 +70,6 @@ def _strangeness(card: "Card", bounds: str, inputs: int | None) -> tuple[bool, b
     """
     kinds = card.data.get("inputs") or []
     return card.bounder != bounds, inputs not in kinds, len(kinds) if inputs in kinds else -len(kinds)
-
-
-def _path(weights: str) -> Path:
-    """A file, or what comes with bough under a plain name."""
-    from bough.learning.weights import shipped
-
-    path = Path(weights)
-    return path if path.exists() or path.suffix or len(path.parts) > 1 else shipped(weights)
 
 
 def _check(name: str, path: Path, preset: str | None) -> None:

@@ -1,6 +1,8 @@
 """Samples: scenes with the bounds of the children that strong branching looked at; what a model is taught from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -8,6 +10,9 @@ from torch import Tensor
 from bough.branching.improvement import Measure, improvements
 from bough.errors import BadInput
 from bough.learning.scene import Graph, Scene
+
+Worth = Measure | Literal["size"]  # how splits are compared: by bounds of their children, or by the trees below them
+OPTIONAL = ("halves", "sizes", "allowed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,33 +23,53 @@ class Samples:
     scene: Scene
     children: Tensor  # float32 [samples, n, 2]: the blocked and the passing child's bound; minus infinity: not tried
     halves: Tensor | None = None  # [samples, inputs, 2]: bounds of both halves of the box, cut at each input
+    sizes: Tensor | None = None  # [samples, n]: branches of the tree below a split; infinite: not known
+    allowed: Tensor | None = None  # [samples]: branches that such a tree was allowed
 
     def __len__(self) -> int:
         return len(self.scene)
 
     def __getitem__(self, rows: Tensor | slice) -> "Samples":
-        halves = None if self.halves is None else self.halves[rows]
-        return Samples(self.graph, self.scene[rows], self.children[rows], halves)
+        return self._with(self.graph, lambda array: array[rows], self.scene[rows])
 
     def to(self, device: torch.device) -> "Samples":
         """The same on a device."""
         graph = Graph(
             self.graph.network.on(device, torch.float32), self.graph.neurons.to(device), self.graph.passing.to(device)
         )
-        halves = None if self.halves is None else self.halves.to(device)
-        return Samples(graph, self.scene.to(device), self.children.to(device), halves)
+        return self._with(graph, lambda array: array.to(device), self.scene.to(device))
+
+    def _with(self, graph: Graph, change: Callable[[Tensor], Tensor], scene: Scene) -> "Samples":
+        more = {name: None if array is None else change(array) for name, array in self.optional().items()}
+        return Samples(graph, scene, change(self.children), **more)
+
+    def optional(self) -> dict[str, Tensor | None]:
+        """The arrays that not all samples have, by name."""
+        return {name: getattr(self, name) for name in OPTIONAL}
 
     @property
     def tried(self) -> Tensor:
         """Which ReLUs have a label, bool [samples, n]."""
-        return (self.children > -torch.inf).all(dim=2)
+        strong = (self.children > -torch.inf).all(dim=2)
+        return strong if self.sizes is None else strong | self.sizes.isfinite()
 
-    def improvements(self, measure: Measure = "mean") -> Tensor:
+    def improvements(self, measure: Worth = "mean") -> Tensor:
         """The improvement m of every ReLU (Eq. 8, or another measure), [samples, n]; minus infinity if not tried."""
-        return improvements(self.scene.bound, self.children, measure=measure)
+        return self._shares() if measure == "size" else improvements(self.scene.bound, self.children, measure=measure)
 
-    def input_improvements(self, measure: Measure = "mean") -> Tensor:
+    def _shares(self) -> Tensor:
+        """The size of the least tree over that of each split. One that was not tried, since the rule ranked it low, or
+        was given up, counts as if its tree had what was allowed.
+        """
+        if self.sizes is None or self.allowed is None:
+            raise BadInput("these samples say nothing about the trees below splits; label with --rollouts")
+        size = torch.minimum(self.sizes, self.allowed[:, None])
+        return (size.amin(dim=1, keepdim=True) / size).masked_fill(~self.scene.ambiguous, -torch.inf)
+
+    def input_improvements(self, measure: Worth = "mean") -> Tensor:
         """The same of a cut at every input, [samples, inputs]."""
+        if measure == "size":
+            raise BadInput("no trees are grown below cuts of inputs; give another --measure")
         if self.halves is None:
             raise BadInput("these samples say nothing about inputs; label with --inputs")
         return improvements(self.scene.bound, self.halves, measure=measure)

@@ -25,13 +25,14 @@ from bough.learning.dataset import write_whole
 from bough.learning.features import fit
 from bough.learning.lessons import Aim, Lessons, Loss, Tally, evaluate
 from bough.learning.model import AbstractModel
-from bough.learning.samples import Samples
+from bough.learning.samples import Samples, Worth
 from bough.problem.files import read_bytes
 
 CHECKPOINT, EPOCHS, WEIGHTS = "checkpoint.pt", "epochs.jsonl", "weights.safetensors"
 REPORT, CURVES = "training.json", "curves.png"
 CHECKPOINT_LIMIT = 1 << 30
 FORMAT = 1  # of checkpoints
+MEASURES: tuple[str, ...] = (*get_args(Measure), "size")
 LOOK_BACK = 32  # groups of samples over which the norms of gradients are taken at the end
 
 
@@ -41,7 +42,7 @@ class Recipe:
 
     preset: str = "paper"
     reduced: bool = False
-    measure: Measure = "mean"
+    measure: Worth = "mean"
     loss: Loss = "rank"
     classes: int = 10
     relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
@@ -57,6 +58,7 @@ class Recipe:
     anneal: bool = False  # the rate falls to 0 along half a cosine over all epochs, instead of by patience
     seed: int = 0
     inputs: bool = False  # whether inputs are learnt about, too
+    start: str | None = None  # weights to begin with, by name or file; their scales stay as they are
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("group", 1), ("patience", 1), ("stop", 1), ("seed", 0)):
@@ -68,7 +70,7 @@ class Recipe:
             raise BadInput(f"the learning rate is {self.rate}; give a number above 0")
         if not 0 <= self.decay < math.inf:
             raise BadInput(f"the weight decay is {self.decay}; give a number, 0 or more")
-        for name, kinds in (("measure", get_args(Measure)), ("loss", get_args(Loss))):
+        for name, kinds in (("measure", MEASURES), ("loss", get_args(Loss))):
             if getattr(self, name) not in kinds:
                 raise BadInput(f"there is no {name} '{getattr(self, name)}'; there are: {', '.join(kinds)}")
 
@@ -78,8 +80,8 @@ class Recipe:
         return Aim(self.measure, self.loss, self.classes, self.relative, self.inputs)
 
     def told(self) -> dict[str, Any]:
-        """All of it, by name; inputs only where they are asked for, as in recipes from before they could be."""
-        return {name: value for name, value in asdict(self).items() if name != "inputs" or value}
+        """All of it, by name; what came later only where it is asked for, as in recipes from before it could be."""
+        return {name: value for name, value in asdict(self).items() if name not in ("inputs", "start") or value}
 
 
 # A small rate and tiny batches are the paper's; with scaled features larger ones get there in a tenth of the time.
@@ -95,11 +97,16 @@ _OURS: Mapping[str, Any] = {
 USUAL: Mapping[str, Mapping[str, Any]] = {"paper": {}, "paper-code": {}, "fast": _OURS, "local": _OURS}
 
 
+# Trees are grown below a few ReLUs of each sample only: a rule is taught to choose among what it chose from, gently.
+_BY_TREES: Mapping[str, Any] = {"loss": "expected", "rate": 1e-3, "decay": 1e-2, "decoupled": True, "anneal": True}
+
+
 def recipe_for(preset: str, **given: Any) -> Recipe:
-    """The usual recipe of a preset, with what is given (and not None) instead."""
+    """The usual recipe of a preset and a measure, with what is given (and not None) instead."""
     if preset not in USUAL:
         raise BadInput(f"there is no preset '{preset}'; there are: {', '.join(USUAL)}")
-    return Recipe(preset=preset, **{**USUAL[preset], **{name: v for name, v in given.items() if v is not None}})
+    usual = {**USUAL[preset], **(_BY_TREES if given.get("measure") == "size" else {})}
+    return Recipe(preset=preset, **{**usual, **{name: v for name, v in given.items() if v is not None}})
 
 
 @dataclass(eq=False)
@@ -133,10 +140,17 @@ Make = Callable[[Recipe], AbstractModel]
 
 
 def build(recipe: Recipe) -> AbstractModel:
-    """The model of the recipe's preset, with first weights."""
+    """The model of the recipe's preset, with first weights, or those that it is to start from."""
     from bough.learning.gnn import build as built
+    from bough.learning.weights import load, named
 
-    return built(recipe.preset, reduced=recipe.reduced)
+    if recipe.start is None:
+        return built(recipe.preset, reduced=recipe.reduced)
+    model, _ = load(named(recipe.start))
+    if (model.preset, bool(model.settings["reduced"])) != (recipe.preset, recipe.reduced):
+        kind = f"{model.preset}{', reduced' if model.settings['reduced'] else ''}"
+        raise BadInput(f"{recipe.start} has weights of preset {kind}; give that preset, or other weights to start from")
+    return model
 
 
 def train(
@@ -173,6 +187,10 @@ def _check_samples(training: Lessons, validation: Lessons, recipe: Recipe) -> No
     for name, lessons in (("training", training), ("validation", validation)):
         if not len(lessons):
             raise BadInput(f"there are no samples for {name}; make some by `bough label`")
+        treeless = sum((part.sizes is None) == (recipe.measure == "size") for part in lessons.parts)
+        if treeless:
+            known = "no trees, which --measure size is about" if recipe.measure == "size" else "nothing but trees"
+            raise BadInput(f"{treeless} of {len(lessons.parts)} properties for {name} tell of {known}")
         silent = sum(part.halves is None for part in lessons.parts)
         if recipe.inputs and silent:
             raise BadInput(
@@ -186,7 +204,7 @@ def _begin(recipe: Recipe, training: Lessons, path: Path, told: dict[str, Any], 
     model = make(recipe)
     state = _read(path, told) if path.exists() else None
     model.to(training.device)
-    if state is None:  # a checkpoint has the scales
+    if state is None and recipe.start is None:  # a checkpoint has the scales, and so have weights
         fit(model, ((part.graph, part.scene.to(training.device)) for part in training.parts))
     kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
     now = Progress(model, kind(model.parameters(), recipe.rate, weight_decay=recipe.decay))

@@ -100,6 +100,12 @@ def shipped(name: str) -> Path:
     return path
 
 
+def named(weights: str) -> Path:
+    """A file, or what comes with the package under a plain name."""
+    path = Path(weights)
+    return path if path.exists() or path.suffix or len(path.parts) > 1 else shipped(weights)
+
+
 def shipped_names() -> list[str]:
     """What comes with the package."""
     return sorted(path.stem for path in SHIPPED.glob(f"*{ENDING}"))

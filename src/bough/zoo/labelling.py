@@ -46,8 +46,11 @@ class Recipe:
         named = ("bounds", "branching", "batch", "timeout", "most_bounds")
         told = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
         # What came later is told where it is asked for only, so that folders from before can be gone on with.
-        if not self.plan.inputs:
-            del told["inputs"]
+        for name in ("inputs", "rollouts"):
+            if not told[name]:
+                del told[name]
+        if self.options.weights is not None:
+            told["weights"] = self.options.weights
         if self.options.intermediate != AUTO:
             told["intermediate"] = self.options.intermediate
         return told
@@ -139,6 +142,8 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
     """Search one property, and write its shard if there are samples."""
     problem = load_problem(_network(task.network), task.asked)
     options = recipe.options
+    if recipe.plan.rollouts:
+        return _grown(folder, task, recipe, problem)
     collector = Collector(
         problem, recipe.plan, task.card.name, solved=task.solved, halves=_halves(problem, recipe.plan, options)
     )
@@ -157,6 +162,21 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
         write_whole(shard_path(folder, card.name), dataset.encode(card, found))
     ended = "enough" if collector.enough and result.verdict.value == "timeout" else result.verdict.value
     return Labelled(card, ended, collector.steps, result.seconds)
+
+
+def _grown(folder: Path, task: Task, recipe: Recipe, problem: Problem) -> Labelled:
+    """The same by the trees that grow below splits."""
+    from bough.learning.rollouts import BRANCHES, Rollouts
+
+    deadline, options = Deadline.after(recipe.options.timeout), recipe.options.resolved(problem.network)
+    most = BRANCHES if options.most_bounds is None else options.most_bounds
+    how = Rollouts(recipe.plan, options.bounder(), options.brancher(), options.batch or 1, most, deadline)
+    rolled = how.collect(problem, task.card.name)
+    samples = 0 if rolled.collected is None else len(rolled.collected.samples)
+    card = replace(task.card, bounder=options.bounds, mode="trees", samples=samples)
+    if rolled.collected is not None:
+        write_whole(shard_path(folder, card.name), dataset.encode(card, rolled.collected))
+    return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
 
 
 def _halves(problem: Problem, plan: Plan, options: Options) -> Halves | None:

@@ -1,0 +1,204 @@
+"""Labels by the trees that follow: a property enters; domains of its tree, and what splits are worth there, leave.
+
+Strong branching judges a split by its two children. What counts is the tree that grows below it, and that depends on
+all later splits. So here a split is tried and the search carried on by the rule that is to be taught, until nothing is
+open below: the branches that took are the label. Only the few ReLUs that the rule itself ranks first are tried, so that
+a sample costs less than one of strong branching; a rule that learns from them chooses better than it did, its trees are
+others then, and it can be taught by these again: policy iteration.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.branching.base import AbstractBrancher
+from bough.budget import Deadline, OutOfTime
+from bough.domain.batch import DomainBatch
+from bough.learning.labels import HOST, Collected, Plan
+from bough.learning.samples import Samples
+from bough.learning.scene import Graph, see
+from bough.problem.problem import Problem
+from bough.search.ahead import Counted
+
+LEAST = 6.0  # branches below a domain that is worth a sample: with fewer there is nothing to tell splits apart by
+MOST = 256.0  # and most of them: larger trees cost more to try than they tell
+BRANCHES = 3000  # of a property's own tree, unless another number is given: below that there are small ones enough
+PATIENCE = 1.5  # a split is given up when its tree is so many times as large as that of the rule's own choice
+BINS = 2  # of sizes, to a factor of two: samples are spread over them
+
+Turn = Callable[[Tensor, DomainBatch, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rolled:
+    """What became of a property: its samples, if there are any, and how its own tree ended."""
+
+    collected: Collected | None
+    steps: int  # in which all trees were grown
+    ended: str  # `whole`, `enough` (the tree is larger than that) or `timeout`
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The open domains of a search, parents before children."""
+
+    domains: DomainBatch
+    sizes: Tensor  # float64 [domains]: branches below each
+    whole: Tensor  # bool [domains]: whether nothing was left open below
+
+
+@dataclass(eq=False)
+class Grower:
+    """Grows trees by a rule, many at once: a search without attacks, of which only sizes are wanted."""
+
+    bounding: AbstractBounding
+    rule: AbstractBrancher
+    memory: Any  # the rule's
+    batch: int
+    deadline: Deadline
+    steps: int = 0
+
+    def tree(self, roots: DomainBatch, most: float) -> Tree:
+        """The rule's own tree, until it has more than `most` branches."""
+        roots, _ = self._open(roots, roots.clause)
+        parts, parents, split = [roots], [torch.full_like(roots.clause, -1)], 0
+        unsplit = roots.clause[:0]
+
+        def turn(mine: Tensor, found: DomainBatch, tags: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal split, unsplit
+            known, old = sum(map(len, parts)), len(tags) - len(found)
+            split += len(mine)
+            parts.append(found)
+            parents.append(tags[old:])
+            tags = torch.cat([tags[:old], torch.arange(known, known + len(found), device=tags.device)])
+            going = torch.full_like(tags, 2 * split <= most, dtype=torch.bool)
+            unsplit = tags[~going]
+            return tags, going
+
+        self._grow(roots, torch.arange(len(roots), device=roots.clause.device), turn)
+        return _counted(DomainBatch.concatenate(parts), torch.cat(parents), unsplit)
+
+    def sizes(self, domains: DomainBatch, neurons: Tensor, allowed: Tensor) -> Tensor:
+        """Branches of the tree below each domain that begins with a split of its ReLU `neurons`, float64 [domains];
+        infinite for a tree that was given up, since it had more than `allowed`.
+        """
+        count = torch.full_like(allowed, 2.0)
+
+        def turn(mine: Tensor, found: DomainBatch, tags: Tensor) -> tuple[Tensor, Tensor]:
+            del found
+            count.index_add_(0, mine, torch.full_like(mine, 2, dtype=count.dtype))
+            return tags, count[tags] <= allowed[tags]
+
+        for rows in torch.arange(len(domains), device=neurons.device).split(self.batch):
+            self.deadline.check()
+            children = self.bounding.split(domains[rows], neurons[rows])
+            bounded = self.bounding.bound(children, 0.0, self.deadline).domains
+            self._grow(*self._open(bounded, rows.repeat_interleave(2)), turn)
+        return torch.where(count <= allowed, count, torch.inf)
+
+    def ranked(self, domains: DomainBatch, count: int) -> Tensor:
+        """The ReLUs that the rule would split, best first, [domains, count] or fewer columns."""
+        ahead = Counted(self.bounding, self.deadline, batch=self.batch, domains=domains)
+        return self.rule.decide(self.memory, domains, ahead.look(count)).neurons.reshape(len(domains), -1)[:, :count]
+
+    def _grow(self, waiting: DomainBatch, tags: Tensor, turn: Turn) -> None:
+        """Split, the last first so that trees end one after another, until nothing waits. A child has its parent's tag;
+        after each step `turn` hears the tags of what was split, the new domains, and all tags, and says what the tags
+        are from then on, and which domains still wait.
+        """
+        while len(waiting):
+            self.deadline.check()
+            at = torch.arange(len(waiting), device=tags.device)
+            old, last = at[: -self.batch], at[-self.batch :]
+            ahead = Counted(self.bounding, self.deadline, batch=self.batch, domains=waiting[last])
+            decision = self.rule.decide(self.memory, waiting[last], ahead.look())
+            self.memory, self.steps = decision.memory, self.steps + 1
+            bounded, order = ahead.split(decision.neurons.reshape(len(last), -1)[:, :1])
+            found, whose = self._open(bounded.domains, tags[last][order].repeat_interleave(2))
+            waiting = DomainBatch.concatenate([waiting[old], found])
+            tags, going = turn(tags[last], found, torch.cat([tags[old], whose]))
+            waiting, tags = waiting[going], tags[going]
+
+    def _open(self, domains: DomainBatch, tags: Tensor) -> tuple[DomainBatch, Tensor]:
+        """Those that are still to be split."""
+        still = ~(domains.lower > 0) & self.bounding.splittable(domains).any(dim=1)
+        return domains[still], tags[still]
+
+
+def _counted(domains: DomainBatch, parents: Tensor, unsplit: Tensor) -> Tree:
+    sizes, whole = [2.0] * len(parents), [True] * len(parents)
+    for k in unsplit.tolist():
+        sizes[k], whole[k] = 0.0, False
+    for k, parent in reversed(list(enumerate(parents.tolist()))):  # children come after their parents
+        if parent >= 0:
+            sizes[parent] += sizes[k]
+            whole[parent] &= whole[k]
+    return Tree(domains, torch.tensor(sizes, dtype=torch.float64), torch.tensor(whole))
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts:
+    """How trees are grown and tried: `plan` says how many domains are taken of a tree, and how many ReLUs of each."""
+
+    plan: Plan
+    bounder: AbstractBounder
+    rule: AbstractBrancher
+    batch: int
+    most: float  # branches of a property's own tree
+    deadline: Deadline
+
+    def collect(self, problem: Problem, name: str) -> Rolled:
+        """The samples of one property; what time does not suffice for is left out."""
+        bounding = self.bounder.prepare(problem)
+        grower = Grower(bounding, self.rule, self.rule.prepare(problem), self.batch, self.deadline)
+        try:
+            tree = grower.tree(bounding.root(0.0, self.deadline).domains, self.most)
+            rows = spread(tree, self.plan.samples, self.plan.luck(name, "trees"))
+            found = self._samples(problem, grower, tree, rows) if len(rows) else None
+        except OutOfTime:
+            return Rolled(None, grower.steps, "timeout")
+        ended = "whole" if bool(tree.whole.all()) else "enough"
+        return Rolled(None if found is None else Collected(found, rows), grower.steps, ended)
+
+    def _samples(self, problem: Problem, grower: Grower, tree: Tree, rows: Tensor) -> Samples | None:
+        device = tree.domains.lower.device
+        domains = tree.domains[rows.to(device)]
+        relaxed = grower.bounding.relaxed(domains, self.deadline)
+        if relaxed is None:
+            return None
+        allowed = PATIENCE * tree.sizes[rows].to(device)
+        tried = grower.ranked(domains, self.plan.rollouts)
+        at, column = grower.bounding.splittable(domains).gather(1, tried).nonzero(as_tuple=True)
+        found = grower.sizes(domains[at], tried[at, column], allowed[at])
+        sizes = torch.full_like(domains.bounds.lower, torch.inf)
+        sizes[at, tried[at, column]] = found
+        graph, scene = Graph.of(problem, domains, relaxed), see(problem, domains, relaxed)
+        shape = (*scene.lower.shape, 2)
+        samples = Samples(
+            graph,
+            scene,
+            torch.full(shape, -torch.inf, device=device),
+            sizes=sizes[:, graph.neurons].float(),
+            allowed=allowed.float(),
+        )
+        return samples.to(HOST)
+
+
+def spread(tree: Tree, count: int, luck: random.Random) -> Tensor:
+    """Rows of the tree, at most so many, of domains with something below them, spread over the sizes of that."""
+    bins: dict[int, list[int]] = {}
+    for k, (size, whole) in enumerate(zip(tree.sizes.tolist(), tree.whole.tolist(), strict=True)):
+        if whole and LEAST <= size <= MOST:
+            bins.setdefault(int(BINS * math.log2(size)), []).append(k)
+    for rows in bins.values():
+        luck.shuffle(rows)
+    # The first of every bin, then the second: of the large ones, which are few, most are taken.
+    turns = zip_longest(*(bins[b] for b in sorted(bins, reverse=True)))
+    return torch.tensor([k for turn in turns for k in turn if k is not None][:count], dtype=torch.int64)
