@@ -69,7 +69,7 @@ def collected(count: int = 3, seed: int = 0) -> Collected:
 def arrays_of(found: Collected) -> dict[str, torch.Tensor]:
     mine = found.samples
     shared = {"neurons": mine.graph.neurons, "passing": mine.graph.passing, "step": found.step}
-    shared |= {} if mine.halves is None else {"halves": mine.halves}
+    shared |= {name: array for name, array in mine.optional().items() if array is not None}
     return {**shared, "children": mine.children, **mine.scene.named()}
 
 
@@ -120,18 +120,21 @@ def folder(tmp_path: Path) -> Folder:
 # Shards
 
 
-@pytest.mark.parametrize("inputs", [False, True], ids=["relus", "inputs"])
+@pytest.mark.parametrize("more", [(), ("halves",), ("sizes", "allowed")], ids=["relus", "inputs", "trees"])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_a_shard_comes_back_as_it_went_in(tmp_path, count, inputs):
+def test_a_shard_comes_back_as_it_went_in(tmp_path, count, more):
     card, found, path = replace(CARD, samples=count, sha256="ab"), collected(count), tmp_path / "one.safetensors"
-    halves = torch.randn(count, 4, 2, generator=generator(9)) if inputs else None
-    found = replace(found, samples=replace(found.samples, halves=halves))
+    shapes = {"halves": (count, 4, 2), "sizes": (count, 5), "allowed": (count,)}
+    arrays = {name: torch.randn(shapes[name], generator=generator(9)) for name in more}
+    if "sizes" in more:  # strong branching tried nothing then
+        arrays["children"] = torch.full_like(found.samples.children, -torch.inf)
+    found = replace(found, samples=replace(found.samples, **arrays))
     path.write_bytes(encode(card, found))
     assert read_card(path) == card
     shard = read_shard(path, network().on(torch.device("cpu"), torch.float32))
     assert shard.card == card
     assert_same(shard.collected, found)
-    assert (shard.collected.samples.halves is not None) == inputs
+    assert {name for name, array in shard.collected.samples.optional().items() if array is not None} == set(more)
     assert encode(card, found) == encode(card, shard.collected)  # and gives the same file again
 
 
@@ -257,6 +260,9 @@ def test_a_shard_that_cannot_be_read_is_named_skipped_and_counted(folder, spoil,
         (lambda a: a.pop("zero"), "zero"),
         (lambda a: a.update(more=torch.zeros(2)), "more"),
         (lambda a: a.update(halves=torch.zeros(2, 5, 2)), "'halves'"),
+        (lambda a: a.update(sizes=torch.zeros(2, 5)), "allowed"),
+        (lambda a: a.update(allowed=torch.zeros(2)), "allowed"),
+        (lambda a: a.update(sizes=torch.zeros(2, 4), allowed=torch.zeros(2)), "'sizes'"),
         (lambda a: a.update(bound=a["bound"].double()), "'bound' of torch.float64"),
         (lambda a: a.update(children=a["children"][:, :4].contiguous()), "'children'"),
         (lambda a: a.update(passing=torch.ones(12, dtype=torch.bool)), "'passing'"),

@@ -18,6 +18,8 @@ from bough.cli import main
 from bough.errors import SolverFailure
 from bough.learning import dataset as samples
 from bough.learning.dataset import read, read_shards, split_of
+from bough.learning.gnn import Local
+from bough.learning.weights import load, shipped
 from bough.problem.onnx_writer import write_network
 from bough.zoo import labelling
 from bough.zoo.labelling import allowed
@@ -189,6 +191,45 @@ def test_inputs_are_labelled_and_learnt_about(label, capsys):
     assert "say nothing about inputs; label them with --inputs" in capsys.readouterr().err
     assert main(["train", str(label.out), "--out", str(label.folder / "fast"), *train, "--preset", "fast"]) == 2
     assert "a fast model scores ReLUs only" in capsys.readouterr().err
+
+
+def test_trees_are_grown_and_learnt_from(label, capsys):
+    """Weights learn from the trees that they make, and start from themselves; samples of another kind are refused."""
+    grow = ("--timeout", "inf", "--bounds", "dual", "--rule", "learnt-local", "--rollouts", 3, "--samples", 4)
+    assert label(*grow, "--weights", "cifar-local", "--intermediate", "fixed")[0] == 0
+    recipe = label.manifest[0]["recipe"]
+    assert (recipe["rollouts"], recipe["weights"]) == (3, "cifar-local")
+    cards = [entry for entry in label.manifest[1:] if entry["samples"]]
+    assert {entry["mode"] for entry in cards} == {"trees"}
+    assert {entry["verdict"] for entry in cards} <= {"whole", "enough"}
+    assert {split_of("dots", "train", entry["image"]) for entry in cards} == {"training", "validation"}
+    jobs = label.moved("jobs")
+    assert jobs(*grow, "--weights", "cifar-local", "--intermediate", "fixed", "--jobs", 2)[0] == 0
+    assert jobs.shards == label.shards
+
+    def train(out: str, *words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        common = ["--preset", "local", "--epochs", "2", "--device", "cpu", "--out", str(label.folder / out)]
+        return main(["train", *common, *words]), capsys.readouterr().err
+
+    status, said = train("better", str(label.out), "--measure", "size", "--start", "cifar-local")
+    assert status == 0
+    told = json.loads((label.folder / "better" / "training.json").read_text())["recipe"]
+    assert (told["measure"], told["loss"], told["start"]) == ("size", "expected", "cifar-local")
+    old, new = load(shipped("cifar-local"))[0], load(label.folder / "better" / "weights.safetensors")[0]
+    assert isinstance(old, Local)
+    assert isinstance(new, Local)
+    assert torch.equal(old.relus.standard.mean, new.relus.standard.mean)  # scales stay
+    changed = [not torch.equal(a, b) for a, b in zip(old.score.parameters(), new.score.parameters(), strict=True)]
+    assert all(changed)
+    status, said = train("strong", str(label.out), "--measure", "tree")
+    assert (status, "tell of nothing but trees" in said) == (2, True)
+    status, said = train("other", str(label.out), "--measure", "size", "--start", "cifar")
+    assert (status, "cifar has weights of preset fast" in said) == (2, True)
+    plain = label.moved("plain")
+    assert plain(*FAST)[0] == 0
+    status, said = train("treeless", str(plain.out), "--measure", "size")
+    assert (status, "tell of no trees, which --measure size is about" in said) == (2, True)
 
 
 def test_properties_not_solved_are_never_searched_whole(label):
@@ -379,6 +420,9 @@ def test_a_lost_process_is_said_and_what_is_there_kept(label, monkeypatch):
         (("--between", -1), "-1 steps are wanted"),
         (("--whole", 2), "a share of 2.0"),
         (("--inputs", -1), "-1 inputs are to be labelled"),
+        (("--rollouts", 1), "trees are to be grown below 1 ReLUs"),
+        (("--rollouts", 4, "--deep"), "give no other plan"),
+        (("--weights", "cifar"), "only learnt rules have weights"),
         (("--rule", "best"), "there is no branching rule 'best'"),
         (("--intermediate", "loose"), "there is no intermediate bounds 'loose'"),
         (("--rule", "babsb"), "halves inputs"),

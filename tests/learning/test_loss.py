@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from tests.support import tensor
 from torch import Tensor
 
-from bough.learning.loss import SHARPNESS, UNTRIED, choice_loss, classes, judge, pairs, rank_loss
+from bough.learning.loss import (
+    LEAST_SHARE,
+    SHARPNESS,
+    UNTRIED,
+    choice_loss,
+    classes,
+    expected_loss,
+    judge,
+    pairs,
+    rank_loss,
+)
 
 NOT = -math.inf
 
@@ -135,3 +145,17 @@ def test_accuracy_by_hand():
     assert found.relative.tolist() == [True, True, True, False]
     assert found.absolute.tolist() == [False, True, False, False]
     assert found.share.tolist() == pytest.approx([0.92, 0.95, 1.0, 0.2 / 0.95])
+
+
+def test_the_expected_cost_by_hand():
+    gains = torch.tensor([[0.5, 0.25, NOT, 0.0], [NOT, 0.0, 0.0, NOT]])
+    scores = torch.tensor([[1.0, 2.0, 50.0, -1.0], [3.0, 2.0, 1.0, 0.0]], requires_grad=True)
+    loss = expected_loss(scores, gains)
+    weights = [math.exp(1.0), math.exp(2.0), math.exp(-1.0)]
+    costs = [0.0, math.log(2), -math.log(LEAST_SHARE)]
+    by_hand = sum(w * c for w, c in zip(weights, costs, strict=True)) / sum(weights)
+    assert loss.tolist() == pytest.approx([by_hand, 0.0])  # where nothing can be gained, nothing is lost
+    (gradient,) = torch.autograd.grad(loss.sum(), scores)
+    assert gradient[0, 0] < 0 < gradient[0, 3]  # up with the best, down with what costs most
+    assert gradient[0, 2] == 0
+    assert not bool(gradient[1].any())

@@ -127,9 +127,9 @@ class Grower:
             waiting, tags = waiting[going], tags[going]
 
     def _open(self, domains: DomainBatch, tags: Tensor) -> tuple[DomainBatch, Tensor]:
-        """Those that are still to be split."""
+        """Those that are still to be split, as a search's frontier gives them back."""
         still = ~(domains.lower > 0) & self.bounding.splittable(domains).any(dim=1)
-        return domains[still], tags[still]
+        return self.bounding.unpack(self.bounding.pack(domains[still])), tags[still]
 
 
 def _counted(domains: DomainBatch, parents: Tensor, unsplit: Tensor) -> Tree:
