@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -125,7 +126,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_a_shard_comes_back_as_it_went_in(tmp_path, count, more):
     card, found, path = replace(CARD, samples=count, sha256="ab"), collected(count), tmp_path / "one.safetensors"
     shapes = {"halves": (count, 4, 2), "sizes": (count, 5), "allowed": (count,)}
-    arrays = {name: torch.randn(shapes[name], generator=generator(9)) for name in more}
+    arrays: dict[str, Any] = {name: torch.randn(shapes[name], generator=generator(9)) for name in more}
     if "sizes" in more:  # strong branching tried nothing then
         arrays["children"] = torch.full_like(found.samples.children, -torch.inf)
     found = replace(found, samples=replace(found.samples, **arrays))

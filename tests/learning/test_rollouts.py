@@ -27,7 +27,8 @@ from bough.problem.problem import Problem
 from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
-RULE = Widest()  # says the same of a domain whenever it is asked, so that its trees do not depend on the order
+# It says the same of a domain whenever it is asked, so that its trees do not depend on the order.
+RULE: AbstractBrancher = Widest()
 
 
 def grower(problem: Problem, bounds: str = "dual", batch: int = 5, rule: AbstractBrancher = RULE) -> Grower:
