@@ -216,7 +216,8 @@ def test_trees_are_grown_and_learnt_from(label, capsys):
     assert status == 0
     told = json.loads((label.folder / "better" / "training.json").read_text())["recipe"]
     assert (told["measure"], told["loss"], told["start"]) == ("size", "expected", "cifar-local")
-    old, new = load(shipped("cifar-local"))[0], load(label.folder / "better" / "weights.safetensors")[0]
+    (old, was), (new, card) = load(shipped("cifar-local")), load(label.folder / "better" / "weights.safetensors")
+    assert card.data["start"]["settings"] == was.settings  # where they are from is not lost
     assert isinstance(old, Local)
     assert isinstance(new, Local)
     assert torch.equal(old.relus.standard.mean, new.relus.standard.mean)  # scales stay

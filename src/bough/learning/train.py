@@ -81,7 +81,8 @@ class Recipe:
 
     def told(self) -> dict[str, Any]:
         """All of it, by name; what came later only where it is asked for, as in recipes from before it could be."""
-        return {name: value for name, value in asdict(self).items() if name not in ("inputs", "start") or value}
+        told = {name: value for name, value in asdict(self).items() if name not in ("inputs", "start") or value}
+        return told if self.start is None else {**told, "start": Path(self.start).name}
 
 
 # A small rate and tiny batches are the paper's; with scaled features larger ones get there in a tenth of the time.
@@ -309,7 +310,7 @@ def finish(
 ) -> dict[str, Any]:
     """Write weights, report and curves; returns the report. `data` says where the samples are from."""
     from bough.learning.curves import draw
-    from bough.learning.weights import Card, save
+    from bough.learning.weights import Card, load, named, save
 
     model = trained.model
     figures = {
@@ -317,10 +318,11 @@ def finish(
         for name, lessons in (("training", training), ("validation", validation))
     }
     inputs = sorted({part.graph.network.inputs for part in training.parts})
+    before = {} if recipe.start is None else {"start": asdict(load(named(recipe.start))[1])}
     report = {
         "weights": WEIGHTS,
         "recipe": recipe.told(),
-        "data": {**data, "inputs": inputs, "training": training.told(), "validation": validation.told()},
+        "data": {**data, "inputs": inputs, "training": training.told(), "validation": validation.told(), **before},
         "epochs": len(trained.history),
         "finished": trained.finished,
         "figures": figures,
