@@ -65,6 +65,9 @@ def add(commands: Any) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     limit = limit_of(options)
+    import torch
+
+    from bough.budget import idle_cpus
     from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, recipe_for, train
 
     asked = ("reduced", "measure", "loss", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed")
@@ -75,6 +78,7 @@ def _train(options: argparse.Namespace) -> int:
         problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
         raise BadInput(f"{options.out} {problem}, or give another --out")
     device = device_named(options.device)
+    torch.set_num_threads(idle_cpus())  # threads that wait for each other's cores are many times slower than one
     training, validation, data = _lessons(options.samples, device)
     make_folder(options.out)
     say(
