@@ -43,8 +43,8 @@ class Lessons:
     def piece(self, number: int, rows: Tensor) -> Samples:
         """Some samples of one property, on the device."""
         part = self.parts[number]
-        some = part[rows.to(part.children.device)]
-        return replace(some.to(self.device), graph=part.graph)
+        rows = rows.to(part.children.device)
+        return part.changed(part.graph, lambda array: array[rows].to(self.device))
 
     def told(self) -> dict[str, int]:
         """What tells one set from another, as far as a checkpoint needs it."""

@@ -42,7 +42,7 @@ class Rolled:
 
     collected: Collected | None
     steps: int  # in which all trees were grown
-    ended: str  # `whole`, `enough` (the tree is larger than that) or `timeout`
+    ended: str  # `whole`, `enough` (the tree is larger than that), `timeout` or `memory`: there was too little of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +164,8 @@ class Rollouts:
             found = self._samples(problem, grower, tree, rows) if len(rows) else None
         except OutOfTime:
             return Rolled(None, grower.steps, "timeout")
+        except torch.OutOfMemoryError:
+            return Rolled(None, grower.steps, "memory")
         ended = "whole" if bool(tree.whole.all()) else "enough"
         return Rolled(None if found is None else Collected(found, rows), grower.steps, ended)
 

@@ -30,16 +30,18 @@ class Samples:
         return len(self.scene)
 
     def __getitem__(self, rows: Tensor | slice) -> "Samples":
-        return self._with(self.graph, lambda array: array[rows], self.scene[rows])
+        return self.changed(self.graph, lambda array: array[rows])
 
     def to(self, device: torch.device) -> "Samples":
         """The same on a device."""
         graph = Graph(
             self.graph.network.on(device, torch.float32), self.graph.neurons.to(device), self.graph.passing.to(device)
         )
-        return self._with(graph, lambda array: array.to(device), self.scene.to(device))
+        return self.changed(graph, lambda array: array.to(device))
 
-    def _with(self, graph: Graph, change: Callable[[Tensor], Tensor], scene: Scene) -> "Samples":
+    def changed(self, graph: Graph, change: Callable[[Tensor], Tensor]) -> "Samples":
+        """With something done to every array that has a row for each sample."""
+        scene = Scene(**{name: change(array) for name, array in self.scene.named().items()})
         more = {name: None if array is None else change(array) for name, array in self.optional().items()}
         return Samples(graph, scene, change(self.children), **more)
 
