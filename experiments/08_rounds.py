@@ -1,6 +1,6 @@
 """Weights that learn from their own trees, round after round: weights enter, better ones leave, one command.
 
-    BOUGH_DATA=... python experiments/22_rounds.py --out rounds --weights cifar-local [--rounds 2] [--device cuda]
+    BOUGH_DATA=... python experiments/08_rounds.py --out rounds --weights cifar-local [--rounds 2] [--device cuda]
         [--jobs 14] [--labels-seconds 400] [--training-seconds 300]
 
 A round grows the trees below the eight ReLUs that the weights rank first, at some domains of every property that the
