@@ -16,7 +16,8 @@ from pathlib import Path
 from bough.learning.weights import load, named
 
 learning = importlib.import_module("08_learning")
-TABLES = {"cifar": (), "cifar-fixed": ("--intermediate", "fixed")}  # of 08_learning.LABELS, and their bounds of ReLUs
+# The tables, and with which bounds of ReLUs they are searched.
+TABLES = {name: learning.LABELS[name][1][len(learning.DEEP) :] for name in learning.CIFAR}
 RULES = {"local": "learnt-local", "fast": "gnn"}
 
 
@@ -46,7 +47,9 @@ def main() -> int:
 
 
 def grow(options: argparse.Namespace, folder: Path, weights: str, rule: str) -> None:
-    """The trees of a round."""
+    """The trees of a round, unless it is being taught by them already."""
+    if (folder / "model" / "checkpoint.pt").exists():
+        return
     how = ("--rollouts", 8, "--rule", rule, "--weights", weights, "--samples", options.samples, "--timeout", 120)
     common = ("--device", options.device, "--jobs", max(1, options.jobs // len(TABLES)), "--every", options.every)
     limit = ("--resume", "--limit-seconds", options.labels_seconds)
@@ -60,11 +63,14 @@ def grow(options: argparse.Namespace, folder: Path, weights: str, rule: str) -> 
 
 def teach(options: argparse.Namespace, out: Path, weights: str, preset: str, grown: list[Path]) -> str:
     """Better weights, which are the next round's."""
+    better = out / "weights.safetensors"
+    if better.exists():
+        return str(better)
     how = ("--preset", preset, "--measure", "size", "--start", weights, "--epochs", options.epochs)
     again = ("--resume",) if (out / "checkpoint.pt").exists() else ()
     limit = ("--device", options.device, "--limit-seconds", options.training_seconds, *again)
     learning.together([["train", *grown, "--out", out, *how, *limit]])
-    return str(out / "weights.safetensors")
+    return str(better)
 
 
 if __name__ == "__main__":

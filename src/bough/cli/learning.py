@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
         "--max-bounds",
         type=int,
         metavar="N",
-        help="bounds per property, but for those of labels where strong does not decide",
+        help="bounds per property, but for those of labels; with --rollouts, branches of the rule's own tree",
     )
     label.add_argument(
         "--batch",

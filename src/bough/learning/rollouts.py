@@ -117,8 +117,9 @@ class Grower:
             self.deadline.check()
             at = torch.arange(len(waiting), device=tags.device)
             old, last = at[: -self.batch], at[-self.batch :]
-            ahead = Counted(self.bounding, self.deadline, batch=self.batch, domains=waiting[last])
-            decision = self.rule.decide(self.memory, waiting[last], ahead.look())
+            domains = waiting[last]
+            ahead = Counted(self.bounding, self.deadline, batch=self.batch, domains=domains)
+            decision = self.rule.decide(self.memory, domains, ahead.look())
             self.memory, self.steps = decision.memory, self.steps + 1
             bounded, order = ahead.split(decision.neurons.reshape(len(last), -1)[:, :1])
             found, whose = self._open(bounded.domains, tags[last][order].repeat_interleave(2))

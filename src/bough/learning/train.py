@@ -81,8 +81,8 @@ class Recipe:
 
     def told(self) -> dict[str, Any]:
         """All of it, by name; what came later only where it is asked for, as in recipes from before it could be."""
-        told = {name: value for name, value in asdict(self).items() if name not in ("inputs", "start") or value}
-        return told if self.start is None else {**told, "start": Path(self.start).name}
+        told = {**asdict(self), "start": self.start and Path(self.start).name}
+        return {name: value for name, value in told.items() if name not in ("inputs", "start") or value}
 
 
 # A small rate and tiny batches are the paper's; with scaled features larger ones get there in a tenth of the time.

@@ -20,6 +20,7 @@ from bough.learning import dataset
 from bough.learning.dataset import Card, Manifest, shard_path, write_whole
 from bough.learning.halves import Halves
 from bough.learning.labels import Collector, Plan
+from bough.learning.rollouts import BRANCHES, Rollouts
 from bough.problem.files import NETWORK_LIMIT, read_bytes
 from bough.problem.problem import Problem
 from bough.problem.property import Property
@@ -166,8 +167,6 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
 
 def _grown(folder: Path, task: Task, recipe: Recipe, problem: Problem) -> Labelled:
     """The same by the trees that grow below splits."""
-    from bough.learning.rollouts import BRANCHES, Rollouts
-
     deadline, options = Deadline.after(recipe.options.timeout), recipe.options.resolved(problem.network)
     most = BRANCHES if options.most_bounds is None else options.most_bounds
     how = Rollouts(recipe.plan, options.bounder(), options.brancher(), options.batch or 1, most, deadline)
