@@ -20,8 +20,8 @@ from bough.budget import Deadline
 from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
-from bough.learning.labels import Plan
-from bough.learning.rollouts import LEAST, MOST, PATIENCE, Grower, Rollouts, Tree, spread
+from bough.learning.labels import LEAST, Plan
+from bough.learning.rollouts import PATIENCE, Grower, Rollouts, Tree, spread
 from bough.learning.samples import Samples
 from bough.problem.problem import Problem
 from bough.search.loop import Search, search
@@ -111,7 +111,7 @@ def test_nothing_to_split_is_an_empty_tree():
     root = growing.bounding.root(0.0, NEVER).domains
     tree = growing.tree(replace(root, lower=torch.ones_like(root.lower)), 100)
     assert len(tree.sizes) == 0
-    assert len(spread(tree, 4, random.Random(0))) == 0
+    assert len(spread(tree, 4, 256, random.Random(0))) == 0
 
 
 def test_samples_are_spread_over_sizes():
@@ -119,12 +119,13 @@ def test_samples_are_spread_over_sizes():
     sizes = torch.tensor([2.0, 300, 8, 8, 8, 8, 8, 40, 200, 9, 6])
     whole = torch.ones(11, dtype=torch.bool)
     whole[8] = False
-    rows = spread(Tree(domains, sizes, whole), 4, random.Random(1)).tolist()
+    rows = spread(Tree(domains, sizes, whole), 4, 256, random.Random(1)).tolist()
     assert len(set(rows)) == 4
     assert {7, 10} <= set(rows)  # each alone of its size
     assert not {0, 1, 8} & set(rows)  # too small, too large, not finished
-    assert rows == spread(Tree(domains, sizes, whole), 4, random.Random(1)).tolist()
-    assert len(spread(Tree(domains, sizes, whole), 99, random.Random(1))) == 8
+    assert rows == spread(Tree(domains, sizes, whole), 4, 256, random.Random(1)).tolist()
+    assert len(spread(Tree(domains, sizes, whole), 99, 256, random.Random(1))) == 8
+    assert len(spread(Tree(domains, sizes, whole), 99, 20, random.Random(1))) == 7  # without that of 40
 
 
 def rollouts(rule: AbstractBrancher, deadline: Deadline = NEVER) -> Rollouts:
@@ -163,7 +164,7 @@ def test_a_sample_holds_the_trees_below_what_the_rule_ranks_first(rule):
     assert bool((known <= found.samples.scene.ambiguous).all())
     assert bool((found.sizes[known] >= 2).all())
     assert bool((found.sizes <= found.allowed[:, None])[known].all())
-    assert PATIENCE * LEAST <= float(found.allowed.min()) <= float(found.allowed.max()) <= PATIENCE * MOST
+    assert PATIENCE * LEAST <= float(found.allowed.min()) <= float(found.allowed.max()) <= PATIENCE * 256
 
 
 def test_the_rules_own_choice_has_its_own_tree():
@@ -193,7 +194,15 @@ def test_out_of_time_gives_no_samples():
     assert rolled.ended == "timeout"
 
 
-@pytest.mark.parametrize("wrong", [{"rollouts": 1}, {"rollouts": -2}, {"rollouts": 4, "deep": True}])
-def test_plans_that_make_no_sense(wrong):
-    with pytest.raises(BadInput, match="trees are"):
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"rollouts": 1}, "below 1 ReLUs"),
+        ({"rollouts": -2}, "below -2 ReLUs"),
+        ({"rollouts": 4, "largest": 5}, "of up to 5 branches"),
+        ({"rollouts": 4, "deep": True}, "give no other plan"),
+    ],
+)
+def test_plans_that_make_no_sense(wrong, why):
+    with pytest.raises(BadInput, match=why):
         Plan(**wrong)

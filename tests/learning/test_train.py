@@ -203,6 +203,9 @@ def test_bad_input_is_said(tmp_path, lessons):
         run(tmp_path, lessons, replace(QUICK, rate=0.5))
     with pytest.raises(BadInput, match="another training \\(training"):
         run(tmp_path, (lessons[1], lessons[1]))
+    run(tmp_path / "started", lessons, replace(QUICK, epochs=1, start="cifar-local"))
+    with pytest.raises(BadInput, match=r"another training \(start cifar-local there, None now\)"):
+        run(tmp_path / "started", lessons)
     (tmp_path / CHECKPOINT).write_bytes(b"rubbish")
     with pytest.raises(BadInput, match="no checkpoint of bough"):
         run(tmp_path, lessons)

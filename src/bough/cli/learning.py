@@ -38,6 +38,13 @@ def add(commands: Any) -> None:
     label.add_argument(
         "--rollouts", type=int, default=0, metavar="K", help="grow the trees below the K ReLUs that --rule ranks first"
     )
+    label.add_argument(
+        "--largest",
+        type=int,
+        default=256,
+        metavar="N",
+        help="with --rollouts: branches of the trees that are tried; 256",
+    )
     label.add_argument("--bounds", choices=("dual", "lp"), default="dual", help="that labels are made of; dual")
     label.add_argument(
         "--intermediate", default="auto", metavar="NAME", help="bounds of ReLUs, as for `bough verify`; auto"
@@ -149,6 +156,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         seed=options.seed,
         inputs=options.inputs,
         rollouts=options.rollouts,
+        largest=options.largest,
     )
     chosen = Options(
         timeout=options.timeout if math.isfinite(options.timeout) else None,

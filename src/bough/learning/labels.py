@@ -37,6 +37,7 @@ Rule = TypeVar("Rule")  # a brancher, or the name of one
 Mode = Literal["steps", "whole", "deep", "trees"]
 MODES: tuple[Mode, ...] = ("steps", "whole", "deep", "trees")
 HOST = torch.device("cpu")
+LEAST = 6  # branches below a domain at which trees are grown: with fewer there is nothing to tell splits apart by
 
 
 class Enough(OutOfTime):
@@ -63,6 +64,7 @@ class Plan:
     growth: float = 1.05
     inputs: int = 0  # of each sample, that are labelled, too: both halves of the box are bounded
     rollouts: int = 0  # ReLUs of each sample below which trees are grown (`learning.rollouts`), instead of all of this
+    largest: int = 256  # branches below a domain at which trees are grown: larger trees cost more than they tell
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -73,6 +75,10 @@ class Plan:
             raise BadInput(f"{self.inputs} inputs are to be labelled; give a whole number, 0 or more")
         if self.rollouts < 0 or self.rollouts == 1:
             raise BadInput(f"trees are to be grown below {self.rollouts} ReLUs; give a whole number, 2 or more")
+        if self.largest < LEAST:
+            raise BadInput(
+                f"trees of up to {self.largest} branches are to be grown; give a whole number, {LEAST} or more"
+            )
         if self.rollouts and (self.deep or self.inputs or self.subset is not None):
             raise BadInput("trees are grown below the ReLUs that the rule itself ranks first; give no other plan")
         if not 0 <= self.whole <= 1:

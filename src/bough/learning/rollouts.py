@@ -21,14 +21,12 @@ from bough.bounds.base import AbstractBounder, AbstractBounding
 from bough.branching.base import AbstractBrancher
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
-from bough.learning.labels import HOST, Collected, Plan
+from bough.learning.labels import HOST, LEAST, Collected, Plan
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, see
 from bough.problem.problem import Problem
 from bough.search.ahead import Counted
 
-LEAST = 6.0  # branches below a domain that is worth a sample: with fewer there is nothing to tell splits apart by
-MOST = 256.0  # and most of them: larger trees cost more to try than they tell
 BRANCHES = 3000  # of a property's own tree, unless another number is given: below that there are small ones enough
 PATIENCE = 1.5  # a split is given up when its tree is so many times as large as that of the rule's own choice
 BINS = 2  # of sizes, to a factor of two: samples are spread over them
@@ -161,7 +159,7 @@ class Rollouts:
         grower = Grower(bounding, self.rule, self.rule.prepare(problem), self.batch, self.deadline)
         try:
             tree = grower.tree(bounding.root(0.0, self.deadline).domains, self.most)
-            rows = spread(tree, self.plan.samples, self.plan.luck(name, "trees"))
+            rows = spread(tree, self.plan.samples, self.plan.largest, self.plan.luck(name, "trees"))
             found = self._samples(problem, grower, tree, rows) if len(rows) else None
         except OutOfTime:
             return Rolled(None, grower.steps, "timeout")
@@ -194,11 +192,11 @@ class Rollouts:
         return samples.to(HOST)
 
 
-def spread(tree: Tree, count: int, luck: random.Random) -> Tensor:
-    """Rows of the tree, at most so many, of domains with something below them, spread over the sizes of that."""
+def spread(tree: Tree, count: int, largest: int, luck: random.Random) -> Tensor:
+    """Rows of the tree, at most `count`, of domains with something below them, spread over the sizes of that."""
     bins: dict[int, list[int]] = {}
     for k, (size, whole) in enumerate(zip(tree.sizes.tolist(), tree.whole.tolist(), strict=True)):
-        if whole and LEAST <= size <= MOST:
+        if whole and LEAST <= size <= largest:
             bins.setdefault(int(BINS * math.log2(size)), []).append(k)
     for rows in bins.values():
         luck.shuffle(rows)

@@ -360,9 +360,9 @@ def _read(path: Path, told: dict[str, Any]) -> dict[str, Any]:
         version, theirs = int(state["format"]), dict(state["told"])
     except Exception as error:  # whatever a broken file makes PyTorch raise
         raise BadInput(f"{path} is no checkpoint of bough; move it away to start anew") from error
-    other = [k for k in told if theirs.get(k) != told[k]]
+    other = [k for k in dict.fromkeys((*told, *theirs)) if theirs.get(k) != told.get(k)]
     if version != FORMAT or other:
-        seen = ", ".join(f"{k} {theirs.get(k)} there, {told[k]} now" for k in other) or f"format {version}"
+        seen = ", ".join(f"{k} {theirs.get(k)} there, {told.get(k)} now" for k in other) or f"format {version}"
         raise BadInput(f"{path} belongs to another training ({seen}); use another --out, or the same settings")
     return state
 

@@ -47,8 +47,8 @@ class Recipe:
         named = ("bounds", "branching", "batch", "timeout", "most_bounds")
         told = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
         # What came later is told where it is asked for only, so that folders from before can be gone on with.
-        for name in ("inputs", "rollouts"):
-            if not told[name]:
+        for name in ("inputs", "rollouts", "largest"):
+            if told[name] == getattr(Plan, name):
                 del told[name]
         if self.options.weights is not None:
             told["weights"] = self.options.weights
