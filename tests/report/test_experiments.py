@@ -15,6 +15,7 @@ import pytest
 from tests.report.runs import run, timeout
 
 from bough.errors import BadInput
+from bough.learning.dataset import split_of
 from bough.report.record import SCHEMA
 from bough.zoo.table import read_table
 
@@ -266,3 +267,17 @@ def test_rules_are_compared_on_what_both_solved(tmp_path, capsys, monkeypatch):
     (tmp_path / "runs.jsonl").write_text("\n".join([*told, told_of("fsb", "other", 1, timeout=5.0)]))
     assert script.main() == 2
     assert "only the rule may differ" in capsys.readouterr().err
+
+
+def test_models_are_judged_by_properties_of_images_that_teach_nothing(capsys, monkeypatch, tmp_path):
+    table, judged = FOLDER / "training" / "mnist_base.csv", tmp_path / "judged.csv"
+    script = load("validation_rows.py")
+    monkeypatch.setattr(sys, "argv", ["validation_rows.py", str(table)])
+    assert script.main() == 0
+    judged.write_text(capsys.readouterr().out)
+    rows, chosen = read_table(table), read_table(judged)
+    assert chosen == tuple(row for row in rows if split_of(row.dataset, row.split, row.image) == "validation")
+    assert 0.15 * len(rows) < len(chosen) < 0.35 * len(rows)
+    monkeypatch.setattr(sys, "argv", ["validation_rows.py", str(tmp_path / "nothing.csv")])
+    assert script.main() == 2
+    assert "does not exist" in capsys.readouterr().err
