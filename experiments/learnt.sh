@@ -34,6 +34,7 @@ bench() { # instances, name, runs at once, and what else `bough bench` is told
 weights() { # of a model
     case $learning/$1 in
     shipped/fast) echo cifar ;;
+    shipped/fast-strong) echo cifar-strong ;;
     shipped/local | shipped/local-strong | shipped/reduced) echo "cifar-$1" ;;
     shipped/mnist | shipped/joint) echo "$1" ;;
     *) echo "$learning/model-$1/weights.safetensors" ;;
@@ -45,7 +46,7 @@ methods() { # fields, and rules; a learnt one by the name of its model
     shift
     for rule in "$@"; do
         case $rule in
-        fast | mean | mnist | joint | paper | paper-code) learnt="gnn,weights=$(weights "$rule")" ;;
+        fast | fast-strong | mean | mnist | joint | paper | paper-code) learnt="gnn,weights=$(weights "$rule")" ;;
         online) learnt="gnn-online,weights=$(weights fast)" ;;
         reduced) learnt="gnn-r,weights=$(weights reduced)" ;;
         local | local-strong) learnt="learnt-local,weights=$(weights "$rule")" ;;
@@ -70,11 +71,11 @@ stage() {
     esac
     case $1 in
     thirty) bench "$out/thirty/instances.csv" "$1" "$jobs" \
-        $(methods intermediate=fixed,batch=8, babsr fsb kfsb strong fast mean local local-strong reduced online paper paper-code) ;;
-    thirty-seconds) bench "$out/thirty/instances.csv" "$1" 1 $(methods intermediate=fixed, babsr fsb kfsb fast mean local local-strong) ;;
+        $(methods intermediate=fixed,batch=8, babsr fsb kfsb strong fast fast-strong mean local local-strong reduced online paper paper-code) ;;
+    thirty-seconds) bench "$out/thirty/instances.csv" "$1" 1 $(methods intermediate=fixed, babsr fsb kfsb fast fast-strong mean local local-strong) ;;
     ours) bench "$out/ours.csv" "$1" "$jobs" \
-        $(methods batch=256, babsr fsb kfsb strong fast mean local local-strong reduced online paper paper-code) ;;
-    ours-seconds) bench "$out/ours.csv" "$1" 1 $(methods "" babsr fsb kfsb fast mean local local-strong) ;;
+        $(methods batch=256, babsr fsb kfsb strong fast fast-strong mean local local-strong reduced online paper paper-code) ;;
+    ours-seconds) bench "$out/ours.csv" "$1" 1 $(methods "" babsr fsb kfsb fast fast-strong mean local local-strong) ;;
     mnist) bench src/bough/zoo/tables/mnist.csv "$1" "$jobs" $(methods batch=8, babsr fsb fast mnist joint) ;;
     *) echo "there is no stage '$1'" && return 2 ;;
     esac
