@@ -20,12 +20,16 @@ from bough.zoo import shipped
 
 TABLES = Path(__file__).parent / "training"
 DEEP = ("--deep", "--samples", 96, "--timeout", 15)
+LETTER = ("--subset", "--rule", "babsr", "--timeout", 30)  # the paper's Algorithm 2, some ReLUs of each domain tried
 LABELS = {  # the table, and how its properties are labelled
     "cifar": ("cifar_base_kw.csv", DEEP),
     "cifar-fixed": ("cifar_base_kw_fixed.csv", (*DEEP, "--intermediate", "fixed")),
     "mnist": ("mnist_base.csv", (*DEEP, "--growth", 1.01)),
+    "letter": ("cifar_base_kw.csv", LETTER),
+    "letter-fixed": ("cifar_base_kw_fixed.csv", (*LETTER, "--intermediate", "fixed")),
 }
 CIFAR, MNIST, BOTH = ("cifar", "cifar-fixed"), ("mnist",), ("cifar", "cifar-fixed", "mnist")
+BY_LETTER = ("letter", "letter-fixed")
 OURS = ("--batch", 128, "--group", 64)
 TREE = (*OURS, "--measure", "tree", "--epochs", 14)
 PAPER = ("--batch", 32, "--group", 16, "--rate", 4e-4, "--epochs", 12)  # larger batches than the paper's, for time
@@ -38,6 +42,11 @@ MODELS = {
     "joint": (BOTH, ("--preset", "fast", *TREE)),
     "paper": (CIFAR, ("--preset", "paper", *PAPER)),
     "paper-code": (CIFAR, ("--preset", "paper-code", *PAPER)),
+    # All by the paper's Algorithm 2 and measure, its own presets by its own recipe, too (batches of 2, a rate of 1e-4).
+    "letter-paper": (BY_LETTER, ("--preset", "paper")),
+    "letter-paper-code": (BY_LETTER, ("--preset", "paper-code")),
+    "letter-fast": (BY_LETTER, ("--preset", "fast")),
+    "letter-local": (BY_LETTER, ("--preset", "local")),
 }
 USUAL = ("fast", "mean", "local", "reduced", "mnist", "joint")
 UNFINISHED = 3

@@ -46,10 +46,10 @@ methods() { # fields, and rules; a learnt one by the name of its model
     shift
     for rule in "$@"; do
         case $rule in
-        fast | fast-strong | mean | mnist | joint | paper | paper-code) learnt="gnn,weights=$(weights "$rule")" ;;
+        fast | fast-strong | mean | mnist | joint | paper | paper-code | letter-paper* | letter-fast) learnt="gnn,weights=$(weights "$rule")" ;;
         online) learnt="gnn-online,weights=$(weights fast)" ;;
         reduced) learnt="gnn-r,weights=$(weights reduced)" ;;
-        local | local-strong) learnt="learnt-local,weights=$(weights "$rule")" ;;
+        local | local-strong | letter-local) learnt="learnt-local,weights=$(weights "$rule")" ;;
         *) learnt=$rule ;;
         esac
         case $learnt in */*) [ -e "${learnt#*weights=}" ] || continue ;; esac
@@ -71,7 +71,8 @@ stage() {
     esac
     case $1 in
     thirty) bench "$out/thirty/instances.csv" "$1" "$jobs" \
-        $(methods intermediate=fixed,batch=8, babsr fsb kfsb strong fast fast-strong mean local local-strong reduced online paper paper-code) ;;
+        $(methods intermediate=fixed,batch=8, babsr fsb kfsb strong fast fast-strong mean local local-strong reduced online paper paper-code \
+            letter-paper letter-paper-code letter-fast letter-local) ;;
     thirty-seconds) bench "$out/thirty/instances.csv" "$1" 1 $(methods intermediate=fixed, babsr fsb kfsb fast fast-strong mean local local-strong) ;;
     ours) bench "$out/ours.csv" "$1" "$jobs" \
         $(methods batch=256, babsr fsb kfsb strong fast fast-strong mean local local-strong reduced online paper paper-code) ;;
