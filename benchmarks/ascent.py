@@ -35,8 +35,8 @@ from torch import Tensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from bough.api import Options, load_network, load_problem
-from bough.bounds.ascent import FUSED, Ascent, Climber, Duals, Question, fused_kernels
+from bough.api import load_network, load_problem
+from bough.bounds.ascent import FUSED, Ascent, Climber, Duals, Functionals, fused_kernels
 from bough.bounds.ascent import _load as load_buffers
 from bough.bounds.dual import DualAscent
 from bough.bounds.dual import _fresh as fresh_splits
@@ -52,6 +52,7 @@ from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds, DomainBatch, split
 from bough.network import walk
 from bough.network.graph import Network
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import Box, robustness_property
 from bough.report.record import revision
@@ -105,12 +106,12 @@ class Case:
     root: Region
     climber: Climber
     domains: DomainBatch
-    asked: Question
+    asked: Functionals
     start: Duals
     fresh: Tensor
     root_seconds: float
 
-    def batch(self, size: int) -> tuple[Question, Duals, Tensor]:
+    def batch(self, size: int) -> tuple[Functionals, Duals, Tensor]:
         """The domains, repeated until there are `size`."""
         rows = torch.arange(size, device=self.start.p.device) % len(self.domains)
         return self.asked[rows], self.start[rows], self.fresh[rows]

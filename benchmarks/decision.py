@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.api import Options, load_network, load_problem
-from bough.bounds.base import AbstractBounding
+from bough.api import load_network, load_problem
+from bough.bounds.base import AbstractSession
 from bough.branching.babsr import BaBSR
 from bough.branching.base import LookAhead, highest
 from bough.branching.filtered import Filtered
@@ -31,6 +31,7 @@ from bough.domain.batch import DomainBatch, split
 from bough.learning.gnn import PRESETS, build
 from bough.learning.scene import Graph, see
 from bough.learning.scorer import Scorer
+from bough.options import Options
 from bough.problem.instances import Instance, read_instances
 from bough.search.ahead import Counted
 
@@ -39,7 +40,7 @@ NETWORKS, DOMAINS = {"cpu": "base", "cuda": "base,wide,deep"}, {"cpu": "1,64", "
 NEVER = Deadline.never()
 
 
-def open_domains(bounding: AbstractBounding, problem: Any, count: int) -> DomainBatch:
+def open_domains(bounding: AbstractSession, problem: Any, count: int) -> DomainBatch:
     """So many open domains, found by a quick rule; where a search ends before, they are repeated."""
     rule, domains = Filtered(best=3), bounding.root(0.0, NEVER).domains
     memory, ahead = rule.prepare(problem), Counted(bounding, NEVER)

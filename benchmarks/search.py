@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
+from bough.options import Options
 from bough.problem.instances import Instance, read_instances
 from bough.report.record import Run, record
 

@@ -18,12 +18,13 @@ from typing import Any
 
 import torch
 
-from bough.api import Options, load_network, load_problem
-from bough.bounds.base import AbstractBounding
+from bough.api import load_network, load_problem
+from bough.bounds.base import AbstractSession
 from bough.branching.base import LookAhead
 from bough.branching.strong import Strong
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
+from bough.options import Options
 from bough.problem.instances import Instance, read_instances
 from bough.search.ahead import Counted
 
@@ -32,7 +33,7 @@ NETWORKS, DOMAINS = {"cpu": "base", "cuda": "base,wide,deep"}, {"cpu": 1, "cuda"
 NEVER = Deadline.never()
 
 
-def open_domains(bounding: AbstractBounding, how: Options, problem: Any, count: int) -> DomainBatch:
+def open_domains(bounding: AbstractSession, how: Options, problem: Any, count: int) -> DomainBatch:
     """So many open domains, found by bough's own rule."""
     rule, domains = how.brancher(), bounding.root(0.0, NEVER).domains
     memory, ahead = rule.prepare(problem), Counted(bounding, NEVER)

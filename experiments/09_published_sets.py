@@ -15,10 +15,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
+from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.bench.methods import parse_method
 from bough.budget import Deadline
 from bough.cli import main as bough
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.zoo import datasets, shipped
 from bough.zoo.table import Row, as_property, as_text, read_table

@@ -18,8 +18,9 @@ from demo_network import Recipe, robust_loss
 from numpy.typing import NDArray
 from torch import nn
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.network import walk
+from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.torch import read_module
 from bough.verdict.result import Result, Verdict

@@ -27,12 +27,12 @@ from pathlib import Path
 import stand_in
 import torch
 
-from bough.api import Options
 from bough.budget import Deadline
 from bough.cli import main as bough
 from bough.errors import BadInput, BoughError
 from bough.learning.dataset import MANIFEST
 from bough.learning.labels import Plan
+from bough.options import Options
 from bough.report import plots
 from bough.report.record import revision, write_text
 from bough.report.statistics import Run

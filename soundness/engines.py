@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.bounds.ascent import Ascent
 from bough.bounds.base import AbstractBounder
 from bough.bounds.dual import DualAscent
@@ -21,6 +21,7 @@ from bough.learning.brancher import FailSafe, Learnt
 from bough.learning.model import AbstractModel
 from bough.learning.online import Online
 from bough.learning.scene import Graph, Scene
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.search.loop import Goal, Memory, Search, search
 from bough.verdict.result import Result

@@ -11,9 +11,10 @@ from tests.support import hard_case
 from tests.test_readme import blocks, commands, ran
 
 import bough
-from bough.api import Options, solve
+from bough.api import solve
 from bough.branching.base import AbstractBrancher
 from bough.cli import _parser
+from bough.options import Options
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

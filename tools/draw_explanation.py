@@ -23,7 +23,7 @@ import torch
 from tests.support import clause, generator, normal, planet_optimum, problem, sequential, tensor
 
 from bough import drawing
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.bounds.ascent import Ascent
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import TightBounds
@@ -37,6 +37,7 @@ from bough.drawing import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, SKY, VERMILION
 from bough.learning.rules import learnt
 from bough.network.graph import Network
 from bough.network.ops import Linear
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import Box
 from bough.search.observe import AbstractObserver, Family

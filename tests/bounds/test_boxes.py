@@ -23,8 +23,7 @@ from tests.support import (
     with_ball,
 )
 
-from bough.api import Options
-from bough.bounds.boxes import Cut, HalvedLP, HalvedLPBounding, LinearBounding, LinearBounds, _outside
+from bough.bounds.boxes import Cut, HalvedLP, HalvedLPBounding, LinearBounds, LinearSession, _outside
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.linear import bound_rows, by_slopes
 from bough.bounds.relaxation import AdaptiveSlopes
@@ -36,6 +35,7 @@ from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.network import walk
+from bough.options import Options
 from bough.problem.property import Ball, Box
 from bough.search.loop import Goal, Search, search
 from bough.verdict.result import Verdict
@@ -55,7 +55,7 @@ def mixed_problem(kind, seed, p=None):
     return problem(network, boxes, clauses)
 
 
-def grown(asked, seed=0, times=4) -> tuple[LinearBounding, DomainBatch]:
+def grown(asked, seed=0, times=4) -> tuple[LinearSession, DomainBatch]:
     """Domains of several depths, halved and split at random."""
     bounding, g = LinearBounds().prepare(asked), generator(seed)
     domains = bounding.root(0.0, NEVER).domains
@@ -76,7 +76,7 @@ def grown(asked, seed=0, times=4) -> tuple[LinearBounding, DomainBatch]:
 def test_bounds_hold_at_every_sample_of_the_domain(kind, p):
     asked = mixed_problem(kind, 3, p)
     _, domains = grown(asked)
-    cut, tested = Cut(*domains.start), 0
+    cut, tested = domains.carried(InputParts), 0
     for d in range(len(domains)):
         c = asked.clauses[int(domains.clause[d])]
         ball = asked.property.boxes[c.box].ball
@@ -108,7 +108,7 @@ def test_each_row_is_bounded_as_by_the_general_walk(kind):
         mine = domains[domains.clause == number]
         if not len(mine):
             continue
-        cut = Cut(*mine.start)
+        cut = mine.carried(InputParts)
         where = TightBounds().at_root(asked.network, asked.property.boxes[c.box], NEVER)
         where = replace(where, lower=cut.lower, upper=cut.upper, bounds=mine.bounds)
         weights = bounding._weights if len(c.offsets) == 3 else torch.eye(len(c.offsets), dtype=torch.float64)
@@ -137,7 +137,7 @@ def test_a_batch_is_bounded_as_its_domains_alone(kind, seed):
         for side in ("lower", "upper"):
             mine, ours = (getattr(bounded.domains.bounds, side) for bounded in (alone, together))
             torch.testing.assert_close(mine, ours[d : d + 1], rtol=1e-9, atol=1e-9)
-        assert torch.equal(Cut(*alone.domains.start).lower[0], Cut(*together.domains.start).lower[d])
+        assert torch.equal(alone.domains.carried(InputParts).lower[0], together.domains.carried(InputParts).lower[d])
         assert alone.points.shape == (1, asked.network.inputs)
 
 
@@ -208,8 +208,8 @@ def test_children_cover_their_parent():
     root = bounding.root(0.0, NEVER).domains
     neurons, inputs = asked.network.neurons, asked.network.inputs
     for k in range(inputs):
-        cut = Cut(*bounding.split(root, torch.full((len(root),), neurons + k)).start)
-        whole = Cut(*root.start)
+        cut = bounding.split(root, torch.full((len(root),), neurons + k)).carried(InputParts)
+        whole = root.carried(InputParts)
         assert torch.equal(cut.lower[::2], whole.lower)
         assert torch.equal(cut.upper[1::2], whole.upper)
         assert torch.equal(cut.upper[::2, k], cut.lower[1::2, k])
@@ -253,7 +253,7 @@ def test_the_lp_sharpens_and_its_slopes_are_shadow_prices(kind):
     bounding._linear = linear
     sharp = bounding.bound(fresh, torch.inf, NEVER)
     assert bool((sharp.domains.lower >= plain.lower - 1e-12).all())
-    cut = Cut(*sharp.domains.start)
+    cut = sharp.domains.carried(InputParts)
     assert bool(((sharp.points >= cut.lower) & (sharp.points <= cut.upper)).all())
     for d in range(len(domains)):
         c = asked.clauses[int(domains.clause[d])]
@@ -268,7 +268,7 @@ def test_the_lp_sharpens_and_its_slopes_are_shadow_prices(kind):
 
 def optimum(bounding: HalvedLPBounding, domains: DomainBatch, d: int, k: int | None = None, by: float = 0.0) -> float:
     """The LP's proved value over a domain's box, one side moved inwards."""
-    cut, one = Cut(*domains.start), slice(d, d + 1)
+    cut, one = domains.carried(InputParts), slice(d, d + 1)
     lower = cut.lower[one].clone()
     if k is not None:
         lower[0, k] += by * float(cut.width[d, k])
@@ -328,7 +328,7 @@ def test_babsb_takes_the_input_whose_worse_half_is_best():
 def test_smear_and_longest_are_their_formulas():
     asked = mixed_problem("dense", 17)
     _, domains = grown(asked, times=2)
-    cut, neurons = Cut(*domains.start), asked.network.neurons
+    cut, neurons = domains.carried(InputParts), asked.network.neurons
     smear = Smear().decide(Smear().prepare(asked), domains).neurons - neurons
     longest = Longest().decide(Longest().prepare(asked), domains).neurons - neurons
     for d in range(len(domains)):

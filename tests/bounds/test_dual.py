@@ -32,8 +32,8 @@ from torch import Tensor
 
 from bough.bounds import ascent as ascents
 from bough.bounds import dual
-from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question, evaluate, first_values
-from bough.bounds.dual import MOST_HALF, DualAscent, DualBounding, _fresh
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals, evaluate, first_values
+from bough.bounds.dual import MOST_HALF, DualAscent, DualSession, _fresh
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
@@ -172,7 +172,7 @@ def test_children_of_several_splits_start_at_their_parents_value(kind, levels):
 # Batches
 
 
-def mixed(kind: str, seed: int, config: DualAscent, most: int = 40) -> tuple[DualBounding, DomainBatch]:
+def mixed(kind: str, seed: int, config: DualAscent, most: int = 40) -> tuple[DualSession, DomainBatch]:
     """A bounder after its root, and a shuffled batch of children of several clauses and boxes, at two depths."""
     g = generator(seed)
     network = KINDS[kind](g)
@@ -252,7 +252,7 @@ def test_the_size_of_a_piece_is_the_configurations():
     assert sum(sizes) == len(children)
 
 
-def count_of(asked: Question, named: dict[str, object]) -> int:
+def count_of(asked: Functionals, named: dict[str, object]) -> int:
     """How many rows an ascent works on: `each` names the domain of every row where there are more rows than domains."""
     each = named.get("each")
     return len(each) if isinstance(each, Tensor) else len(asked.offsets)
@@ -262,7 +262,7 @@ def spy(sizes: list[int]) -> Callable[..., Ascended]:
     """Ascent that writes down how many domains it is asked about."""
     honest = Ascent.run
 
-    def run(self: Ascent, climber: Climber, asked: Question, *more: object, **named: object) -> Ascended:
+    def run(self: Ascent, climber: Climber, asked: Functionals, *more: object, **named: object) -> Ascended:
         sizes.append(count_of(asked, named))
         return honest(self, climber, asked, *more, **named)  # type: ignore[arg-type]
 
@@ -276,7 +276,7 @@ def test_domains_that_leave_early_change_nothing_for_the_others(kind, monkeypatc
     shrunk, compared = list[int](), 0
     honest = ascents._shrunk
 
-    def shrink(climber: Climber, asked: Question, climb: object, rows: Tensor) -> object:
+    def shrink(climber: Climber, asked: Functionals, climb: object, rows: Tensor) -> object:
         shrunk.append(len(rows))
         return honest(climber, asked, climb, rows)  # type: ignore[arg-type]
 
@@ -426,7 +426,7 @@ def hard_run(**changes: object) -> tuple[Search, float]:
 def full(run: Callable[..., Ascended], most: int, failed: list[int]) -> Callable[..., Ascended]:
     """Ascent on a device that holds `most` domains."""
 
-    def limited(self: Ascent, climber: Climber, asked: Question, *more: object, **named: object) -> Ascended:
+    def limited(self: Ascent, climber: Climber, asked: Functionals, *more: object, **named: object) -> Ascended:
         if count_of(asked, named) > most:
             failed.append(count_of(asked, named))
             raise torch.OutOfMemoryError("no room")
@@ -454,7 +454,7 @@ def test_estimates_that_do_not_fit_the_memory_are_halved(brancher, monkeypatch):
     case = hard_case("dense", 1, safe=True)
     sizes: list[int] = []
 
-    def small_memory(climber: Climber, asked: Question, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
+    def small_memory(climber: Climber, asked: Functionals, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
         if len(each) > 40:
             raise torch.OutOfMemoryError
         sizes.append(len(each))

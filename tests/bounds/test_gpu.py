@@ -27,9 +27,9 @@ from tests.support import (
 )
 from torch import Tensor
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.bounds.ascent import Ascent
-from bough.bounds.dual import DualAscent, DualBounding
+from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.optimised import OptimisedBounds
 from bough.branching.babsr import BaBSR
@@ -40,6 +40,7 @@ from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.falsify.pgd import GradientAttack
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.search.loop import Memory, Search, search
 from bough.verdict.check import Outcome, check
@@ -83,7 +84,7 @@ def wide_problem() -> Problem:
     return problem(network, [box_around(g, 12)], [random_clause(g, 2, 2)])
 
 
-def children_of(bounding: DualBounding, levels: int, seed: int = 0) -> DomainBatch:
+def children_of(bounding: DualSession, levels: int, seed: int = 0) -> DomainBatch:
     """Children of the root by random splits, on the CPU."""
     domains, g = bounding.root(np.inf, NEVER).domains.to(CPU), generator(seed)
     domains = domains[domains.bounds.ambiguous().sum(dim=1) >= levels]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.support import KINDS, box_around, generator, integer, problem, random_clause
 
-from bough.bounds.base import AbstractBounding
+from bough.bounds.base import AbstractSession
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.budget import Deadline
@@ -50,7 +50,7 @@ def test_jumping_between_domains_changes_no_bound(kind, seed, policy):
         # In turn one of the deepest, where domains get empty, and any one.
         asked_for = children(g, able[integer(g, 0, len(able) - 1) if step % 2 else -1])
         found = used.bound(asked_for, np.inf, NEVER).domains
-        fresh: AbstractBounding = PlanetLP(policy).prepare(asked)
+        fresh: AbstractSession = PlanetLP(policy).prepare(asked)
         same(found, fresh.bound(asked_for, np.inf, NEVER).domains)
         # One child alone, without the parent's basis, on the used model: nothing depends on the way there.
         alone = torch.tensor([step % 2])

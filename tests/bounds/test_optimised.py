@@ -40,7 +40,7 @@ from tests.support import (
 from torch import Tensor
 
 from bough.bounds import optimised
-from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import Asked, TightBounds
 from bough.bounds.linear import Region
@@ -412,7 +412,7 @@ def test_weights_that_ascent_should_never_find_prove_nothing_wrong(monkeypatch):
     """A negative weight of a constraint would make the bound wrong: the proof does not take ascent's word for it."""
     run = Ascent.run
 
-    def spoilt(self: Ascent, climber: Climber, asked: Question, *others: Any, **named: Any) -> Ascended:
+    def spoilt(self: Ascent, climber: Climber, asked: Functionals, *others: Any, **named: Any) -> Ascended:
         found = run(self, climber, asked, *others, **named)
         if not asked.cone:
             return found

@@ -22,7 +22,7 @@ from tests.support import (
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.boxes import LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import TightBounds
@@ -31,7 +31,7 @@ from bough.bounds.lp import PlanetLP
 from bough.bounds.reduced import reduce
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch, Relaxed, split
+from bough.domain.batch import DomainBatch, Relaxation, split
 from bough.problem.problem import Problem
 
 NEVER = Deadline.never()
@@ -54,7 +54,7 @@ def asked(kind: str, seed: int) -> Problem:
     return problem(network, [box], [clause([row.tolist()], [float(margins.median())])])
 
 
-def open_domains(bounding: AbstractBounding) -> DomainBatch:
+def open_domains(bounding: AbstractSession) -> DomainBatch:
     """The roots and the children of their children, as far as they are open."""
     domains = bounding.root(0.0, NEVER).domains
     parts = [domains[~(domains.lower > 0)]]
@@ -89,7 +89,7 @@ def test_the_multipliers_prove_the_bound(name, kind, seed, monkeypatch):
     torch.testing.assert_close(found.value.double(), domains.lower, rtol=1e-4, atol=1e-4)
 
 
-def checked_passing(domains: DomainBatch, found: Relaxed) -> PassRelu:
+def checked_passing(domains: DomainBatch, found: Relaxation) -> PassRelu:
     """Every ReLU passed as the relaxation's multipliers say, compared with what arrives at it."""
     ambiguous = domains.bounds.ambiguous()[:, found.neurons]
 
@@ -157,7 +157,7 @@ def test_both_bounders_agree(monkeypatch):
     assert agree >= count - 2  # elsewhere several multipliers are as good
 
 
-def unique(question: Problem, found: Relaxed) -> Tensor:
+def unique(question: Problem, found: Relaxation) -> Tensor:
     """Which multipliers [3, n] of the root's LP (`zero`, `above`, `below`) are the only ones possible.
 
     The least value is a piecewise linear function of how far a constraint is moved, and its slopes to both sides are

@@ -9,9 +9,8 @@ import pytest
 import torch
 from tests.support import Judged, ascend_in_float64, domains_of, hard_case, tensor
 
-from bough.api import Options
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
 from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
@@ -19,6 +18,7 @@ from bough.branching.base import AbstractBrancher, LookAhead, highest
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch, split
 from bough.falsify.base import NoAttack
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.search.ahead import Counted
 from bough.search.loop import Goal, Search, search
@@ -43,7 +43,7 @@ def rule_named(name: str) -> AbstractBrancher:
     return Options(branching=name, seed=3).brancher()
 
 
-def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractBounding, DomainBatch]:
+def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains of every depth up to one."""
     bounding = bounder.prepare(asked)
     levels = [_open(bounding.root(0.0, NEVER).domains)]
@@ -59,7 +59,7 @@ def _open(domains: DomainBatch) -> DomainBatch:
     return domains[~(domains.lower > 0) & domains.bounds.ambiguous().any(dim=1)]
 
 
-def look_at(bounding: AbstractBounding, levels: int = 1) -> LookAhead:
+def look_at(bounding: AbstractSession, levels: int = 1) -> LookAhead:
     """With estimates of four digits, which are the same in every batch."""
     ahead = Counted(bounding, NEVER)
 
@@ -70,7 +70,7 @@ def look_at(bounding: AbstractBounding, levels: int = 1) -> LookAhead:
 
 
 def decisions(
-    rule: AbstractBrancher, asked: Problem, bounding: AbstractBounding, domains: DomainBatch, rows: torch.Tensor
+    rule: AbstractBrancher, asked: Problem, bounding: AbstractSession, domains: DomainBatch, rows: torch.Tensor
 ) -> list[int]:
     """What a rule that remembers nothing yet chooses in some of the domains."""
     chosen: list[int] = rule.decide(rule.prepare(asked), domains[rows], look_at(bounding)).neurons[:, 0].tolist()
@@ -187,5 +187,5 @@ def test_the_widest_by_hand():
     domains = domains_of(bounds, tensor([[1.0]]))
     widest, earliest = rule_named("widest"), rule_named("earliest")
     assert widest.decide(None, domains).neurons.tolist() == [[2]]
-    assert widest.decide(None, domains, LookAhead(levels=3)).neurons.tolist() == [[2, 3, 0]]
-    assert earliest.decide(None, domains, LookAhead(levels=2)).neurons.tolist() == [[0, 2]]
+    assert widest.decide(None, domains, BLIND).neurons.tolist() == [[2, 3, 0]]
+    assert earliest.decide(None, domains, BLIND).neurons.tolist() == [[0, 2]]

@@ -11,7 +11,7 @@ import torch
 from tests.support import Judged, hard_case
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
 from bough.branching.babsr import local_bias, scores
@@ -30,7 +30,7 @@ BOUNDERS = {"lp": PlanetLP(), "dual": DualAscent()}
 RULES = [Filtered(best, product) for best in (None, 1, 3) for product in (False, True)]
 
 
-def some(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractBounding, DomainBatch]:
+def some(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains at depth two."""
     case = hard_case(kind, seed, safe=True)
     bounding = bounder.prepare(case.problem)
@@ -133,7 +133,7 @@ def test_the_choice_by_a_bounders_own_estimates(name, rule):
         chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
 
         def children(
-            at: tuple[int, int], bounding: AbstractBounding = bounding, domains: DomainBatch = domains
+            at: tuple[int, int], bounding: AbstractSession = bounding, domains: DomainBatch = domains
         ) -> Tensor:
             return bounding.estimate(domains[torch.tensor(at[:1])], torch.tensor([at[1:]]), NEVER)[0, 0]
 

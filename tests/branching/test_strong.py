@@ -13,7 +13,7 @@ from tests.support import Judged, ascend_in_float64, domains_of, hard_case, tens
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.lp import PlanetLP
@@ -42,7 +42,7 @@ BOUNDERS: dict[str, AbstractBounder] = {
 SEEDS = {"dense": (1,), "convolutional": (0, 5), "residual": (1, 4), "pooled": (1, 4)}
 
 
-def open_domains(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractBounding, DomainBatch]:
+def open_domains(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractSession, DomainBatch]:
     bounding = bounder.prepare(hard_case(kind, seed, safe=True).problem)
     domains = bounding.root(0.0, NEVER).domains
     domains = domains[~(domains.lower > 0) & domains.bounds.ambiguous().any(dim=1)]

@@ -25,7 +25,7 @@ from tests.support import (
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.base import AbstractBounder, AbstractSession, Bounded
 from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
 from bough.branching.babsr import BaBSR
@@ -94,8 +94,8 @@ class Spoilt(AbstractBounder):
         return _Spoiling(self, PlanetLP().prepare(problem))
 
 
-class _Spoiling(AbstractBounding):
-    def __init__(self, config: Spoilt, inner: AbstractBounding) -> None:
+class _Spoiling(AbstractSession):
+    def __init__(self, config: Spoilt, inner: AbstractSession) -> None:
         self._config, self._inner, self._calls = config, inner, 0
 
     def _spoilt(self, bounded: Bounded) -> Bounded:
@@ -373,7 +373,7 @@ def wide_problem() -> Problem:
     return simple_problem(network, [-1.0] * 10, [1.0] * 10, [[0.75]], [0.75 * float(y.min()) - 0.2])
 
 
-def lines_of(run: Search, bounding: AbstractBounding, state: SearchState) -> tuple[SearchState, int]:
+def lines_of(run: Search, bounding: AbstractSession, state: SearchState) -> tuple[SearchState, int]:
     """A step, and how many lines of bough's own files it executes."""
     lines = 0
 

@@ -10,9 +10,10 @@ from soundness.shrink import objects, shrunk
 from soundness.store import problem_from_json, problem_to_json, read
 from soundness.truth import Truth, judged, margin_at
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
 from bough.network import walk
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.verdict.result import Result, Verdict
 from soundness import campaign, judge

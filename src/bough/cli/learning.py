@@ -138,14 +138,12 @@ def _work(options: argparse.Namespace) -> "Work | None":
 
 
 def _recipe(options: argparse.Namespace) -> "Recipe":
-    from bough.api import Options
-    from bough.branching import INPUT_RULES
+    from bough.bounds.base import Capability
     from bough.branching.subset import Subset
     from bough.learning.labels import Plan
+    from bough.options import Options
     from bough.zoo.labelling import Recipe
 
-    if options.rule in INPUT_RULES:
-        raise BadInput(f"'{options.rule}' halves inputs, and labels are about ReLUs; give another --rule")
     plan = Plan(
         samples=options.samples,
         between=options.between,
@@ -169,4 +167,6 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         device=options.device,
         most_bounds=options.max_bounds,
     )
+    if Capability.INPUT_PARTS in chosen.needs:
+        raise BadInput(f"'{options.rule}' halves inputs, and labels are about ReLUs; give another --rule")
     return Recipe(plan, chosen)
