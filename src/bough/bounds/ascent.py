@@ -61,7 +61,7 @@ class Chords:
 
 @dataclass(frozen=True, eq=False)
 class Functionals:
-    """What is bounded from below, a functional for each domain: `seed . z + weights . (rows @ y - offsets)` under the signs of split ReLUs.
+    """What is bounded from below in each domain: `seed . z + weights . (rows @ y - offsets)`, split ReLUs having signs.
 
     The weights are on the simplex; or, in a cone, any that are not negative, and then each row is a constraint
     `rows @ y <= offsets` that the points of interest satisfy.

@@ -201,7 +201,7 @@ class AbstractBounder(ABC):
 
     @abstractmethod
     def prepare(self, problem: Problem, witness: "AbstractWitness | None" = None) -> AbstractSession:
-        """Start on a problem. A witness is told what proves root bounds, and bounds by what it wrote down replace them."""
+        """Start on a problem. A witness is told what proves root bounds; what it wrote down of them replaces them."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ class AbstractWitness(ABC):
     def at_unsafe(
         self, clauses: Tensor, neurons: Tensor, slots: Tensor, duals: tuple[Tensor, Tensor], proved: Tensor
     ) -> None:
-        """The same at unsafe points, clause by clause: slopes [clauses, 2 m, n], with weights of its rows [clauses, 2 m, rows]."""
+        """The same at unsafe points, clause by clause: slopes [clauses, 2 m, n] with weights of its rows
+        [clauses, 2 m, rows].
+        """
 
     @abstractmethod
     def for_clauses(self, clauses: Tensor) -> Bounds:

@@ -60,7 +60,7 @@ class AbstractLookAhead(ABC):
 
     @abstractmethod
     def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
-        """Input boxes, lower and upper [domains, inputs], outside of which there are no unsafe points; None: not known."""
+        """Input boxes, lower and upper [domains, inputs], around all unsafe points; None: not known."""
 
     @abstractmethod
     def input_parts(self, domains: DomainBatch) -> InputParts:

@@ -22,6 +22,7 @@ class Earliest(AbstractScoring[None]):
 
     def scores(self, memory: None, domains: DomainBatch) -> Tensor:
         """ReLUs are numbered layer after layer, so the lowest number is the earliest."""
+        del memory
         number = torch.arange(domains.signs.shape[1], device=domains.signs.device)
         return -number.double().expand(domains.signs.shape)
 

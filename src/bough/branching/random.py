@@ -25,6 +25,7 @@ class RandomChoice(AbstractBrancher[Tensor]):
 
     def decide(self, memory: Tensor, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Tensor]:
         """Draw the ReLU of every domain."""
+        del look
         generator = torch.Generator()
         generator.set_state(memory)
         ambiguous = domains.bounds.ambiguous()

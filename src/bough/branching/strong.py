@@ -29,8 +29,8 @@ TIE = 1e-6  # improvements closer than this are equal: bounds found in another b
 class Strong(AbstractBrancher[BaBSRMemory]):
     """The ReLU of greatest improvement (Eq. 8, or another `measure` of it), of all ambiguous ones or of a `subset`.
 
-    `heard` is told the bounds of the children that every decision rests on. Where improvements are equal, as where no split gains anything, BaBSR's score decides, and of equals by both the
-    ReLU with the lowest number is taken.
+    `heard` is told the bounds of the children that every decision rests on. Where improvements are equal, as where no
+    split gains anything, BaBSR's score decides, and of equals by both the ReLU with the lowest number is taken.
     """
 
     measure: Measure = "mean"

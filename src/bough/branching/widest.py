@@ -21,6 +21,7 @@ class Widest(AbstractScoring[None]):
 
     def scores(self, memory: None, domains: DomainBatch) -> Tensor:
         """Every ReLU's width."""
+        del memory
         return domains.bounds.upper - domains.bounds.lower
 
 

@@ -81,8 +81,8 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         "--bounds",
         default="auto",
         metavar="NAME",
-        help="dual ascent, batched (dual); linear bounds over halved inputs (linear; auto: for a handful of inputs); or "
-        "the Planet LP by HiGHS, which is exact and slow (lp; auto: for a handful of ReLUs)",
+        help="dual ascent, batched (dual); linear bounds over halved inputs (linear; auto: for a handful of inputs); "
+        "the Planet LP by HiGHS, exact and slow (lp; auto: for a handful of ReLUs)",
     )
     command.add_argument(
         "--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only"
