@@ -8,10 +8,9 @@ rule had computed in order to decide, and are the honest cost.
 
 import sys
 
+from laboratory import plots, tables
+from laboratory.statistics import FIGURES, Run
 from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, by_title, main
-
-from bough.report import plots, tables
-from bough.report.statistics import FIGURES, Run
 
 
 def results(runs: list[Run]) -> Results:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from demo_network import Recipe, robust_loss
 from numpy.typing import NDArray
 from torch import nn
 
@@ -26,6 +25,7 @@ from bough.verdict.result import Result, Verdict
 from bough.zoo import shapes
 from bough.zoo.datasets import DATASETS, Images
 from bough.zoo.table import DIFFICULTIES, Row, as_text, read_table, surroundings, use_of
+from demo_network import Recipe, robust_loss
 
 HERE = Path(__file__).with_name("stand_in")
 TABLE = HERE / "table.csv"

@@ -24,22 +24,22 @@ from functools import cache
 from itertools import chain, zip_longest
 from pathlib import Path
 
-import stand_in
 import torch
 
+import stand_in
 from bough.api import Options
 from bough.budget import Deadline
 from bough.cli import main as bough
 from bough.errors import BadInput, BoughError
 from bough.learning.dataset import MANIFEST
 from bough.learning.labels import Plan
-from bough.report import plots
 from bough.report.record import revision, write_text
-from bough.report.statistics import Run
-from bough.report.tables import Table
 from bough.zoo import datasets, export, labelling, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import DIFFICULTIES, Row, read_table
+from laboratory import plots
+from laboratory.statistics import Run
+from laboratory.tables import Table
 
 SCALES = ("smoke", "small", "paper")
 BABSR, FSB, GNN, REDUCED, ONLINE = "BaBSR", "FSB", "GNN", "GNN-R", "GNN-online"

@@ -6,10 +6,10 @@ from decimal import Decimal
 import pytest
 
 from bough.errors import BadInput
-from bough.report import paper, tables
-from bough.report.paper import BABSR, BASE, DEEP, GNN, MIP, ONLINE, WIDE
-from bough.report.statistics import Comparison, Run, compare, cost
-from bough.report.tables import Table
+from laboratory import paper, tables
+from laboratory.paper import BABSR, BASE, DEEP, GNN, MIP, ONLINE, WIDE
+from laboratory.statistics import Comparison, Run, compare, cost
+from laboratory.tables import Table
 
 
 @pytest.fixture(scope="module")
