@@ -15,7 +15,7 @@ from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, by_title, m
 
 def results(runs: list[Run]) -> Results:
     """A figure for each kind of cost."""
-    measures = ("solved", "par2", "errors")
+    measures: tuple[tables.Measure, ...] = ("solved", "par2", "errors")
     return Results(
         [tables.performance(runs, "Solved", by=by_title, measures=measures)],
         {f"_{figure}": plots.cactus(runs, figure, by=by_title) for figure in FIGURES},

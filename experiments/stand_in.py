@@ -77,7 +77,7 @@ def train(model: nn.Sequential) -> float:
     learnt, seen = figures("train"), figures("test")
     x, labels = torch.tensor(learnt.pixels) / 255, torch.tensor(learnt.labels)
     for layer in model:
-        if hasattr(layer, "reset_parameters"):
+        if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.reset_parameters()
     optimiser = torch.optim.AdamW(model.parameters(), lr=RECIPE.learning_rate, weight_decay=RECIPE.decay)
     for epoch in range(RECIPE.epochs):
@@ -93,7 +93,8 @@ def train(model: nn.Sequential) -> float:
 
 def properties(name: str, wanted: int) -> list[Row]:
     """For each figure the largest radius that BaBSR still proves, as in the paper, in so many bounds; by bisection."""
-    loaded, images, rows = load_network(HERE / f"{name}.onnx"), figures("test"), []
+    loaded, images = load_network(HERE / f"{name}.onnx"), figures("test")
+    rows: list[Row] = []
     for number in range(TEST):
         pixels, label = images.at(number)
         outputs = walk.evaluate(loaded.network, torch.tensor(pixels)[None].double() / 255)[0]

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -40,6 +41,9 @@ from bough.zoo.table import DIFFICULTIES, Row, read_table
 from laboratory import plots
 from laboratory.statistics import Run
 from laboratory.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCALES = ("smoke", "small", "paper")
 BABSR, FSB, GNN, REDUCED, ONLINE = "BaBSR", "FSB", "GNN", "GNN-R", "GNN-online"
@@ -133,7 +137,7 @@ class Results:
     """What an experiment makes of its runs."""
 
     tables: Sequence[Table]
-    figures: Mapping[str, "plots.Drawing"] = field(default_factory=dict)
+    figures: Mapping[str, "Figure"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
