@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, final
@@ -32,10 +33,11 @@ from typing import Any, final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public, but not marked so
 from torch.profiler import ProfilerActivity, profile
 
 from bough.api import load_network, load_problem
+from bough.bounds import kernels
 from bough.bounds.ascent import FUSED, Ascent, Climber, Duals, Functionals, fused_kernels
 from bough.bounds.ascent import _load as load_buffers
 from bough.bounds.dual import DualAscent
@@ -232,7 +234,7 @@ def step_work(net: Reduced, *, half: bool, stem: bool) -> dict[str, float]:
 def floor_of(net: Reduced, machine: Machine, batch: int) -> dict[str, Any]:
     """Least seconds of one step of one domain in a batch, by operations and by bytes."""
     cuda = machine.device == "cuda"
-    half = cuda and batch >= FUSED and fused_kernels().__name__.endswith("fused")
+    half = cuda and batch >= FUSED and fused_kernels() is not kernels
     work = step_work(net, half=half, stem=not cuda and net.stem is not None)
     fast = machine.half if half and machine.half is not None else machine.single
     operations = work["operations_input"] / fast + work["operations_between"] / machine.single
@@ -243,13 +245,14 @@ def floor_of(net: Reduced, machine: Machine, batch: int) -> dict[str, Any]:
 def measure_speed(case: Case, batch: int, seconds: float, machine: Machine) -> list[dict[str, Any]]:
     """The bare ascent at one batch size, for every number of steps."""
     asked, start, fresh = case.batch(batch)
-    least, found = floor_of(case.climber.net, machine, batch), []
+    least = floor_of(case.climber.net, machine, batch)
+    found: list[dict[str, Any]] = []
     first = timed(lambda: Ascent(steps=STEPS[0], pauses=()).run(case.climber, asked, start, fresh), machine.device)
     for steps in STEPS:
         ascent = Ascent(steps=steps, pauses=())
         if machine.device == "cuda":
             ascent.run(case.climber, asked, start, fresh)
-        each = per_call(lambda a=ascent: a.run(case.climber, asked, start, fresh), seconds, machine.device)
+        each = per_call(partial(ascent.run, case.climber, asked, start, fresh), seconds, machine.device)
         share = least["floor_s"] * batch * steps / each
         found.append({"batch": batch, "steps": steps, "seconds": each, "domains_per_second": batch / each})
         found[-1] |= {"first_call_s": first, "share_of_floor": share, "floor": least}

@@ -72,7 +72,8 @@ def rebuilt(loaded: LoadedNetwork, name: str) -> nn.Sequential:
     weights = [node.op for node in loaded.network.nodes if isinstance(node.op, Conv | Linear)]
     layers = [layer for layer in model if isinstance(layer, nn.Conv2d | nn.Linear)]
     for layer, op in zip(layers, weights, strict=True):
-        layer.weight.data, layer.bias.data = op.weight.clone(), op.bias.clone()
+        layer.weight = nn.Parameter(op.weight.clone())
+        layer.bias = nn.Parameter(op.bias.clone())
     return model
 
 

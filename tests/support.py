@@ -506,8 +506,7 @@ def _grow(
         if slack >= 0:
             yield Piece(signs, rows, limits, *maps[-1], slack)
         return
-    layer = network.layer_of(len(signs))
-    i = network.relus[layer]
+    i = next(node for node in network.relus if len(signs) < network.slices[node].stop)
     matrix, constant = maps[network.nodes[i].inputs[0]]
     at = len(signs) - network.slices[i].start
     row, least = matrix[at], constant[at] + np.minimum(matrix[at] * box[0], matrix[at] * box[1]).sum()

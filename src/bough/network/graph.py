@@ -75,13 +75,6 @@ class Network:
         """Number of ReLUs in all."""
         return sum(self.nodes[i].size for i in self.relus)
 
-    def layer_of(self, neuron: int) -> int:
-        """Position in `relus` of the layer that holds a flat ReLU number."""
-        for layer, i in enumerate(self.relus):
-            if neuron < self.slices[i].stop:
-                return layer
-        raise IndexError(neuron)
-
     def on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> "Network":
         """The same network with its weights on a device, in a precision, made once."""
         if device.type == "cpu" and dtype == torch.float64:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from soundness import campaign, judge
 from soundness.cases import TINY, draw
 from soundness.engines import ADVERSARIAL, RULES_OF, SHIPPED, Engine, engines
 from soundness.judge import objections, trial
@@ -16,7 +17,6 @@ from bough.network import walk
 from bough.options import Options
 from bough.problem.problem import Problem
 from bough.verdict.result import Result, Verdict
-from soundness import campaign, judge
 
 STORED = sorted(campaign.REGRESSIONS.glob("*.json"))
 FEW = (0, 5, 6, 9, 14, 21, 28, 29, 31, 42, 49)  # small networks of every kind, and hidden spikes
