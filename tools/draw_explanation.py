@@ -30,11 +30,11 @@ from bough.bounds.intermediate import TightBounds
 from bough.bounds.linear import Region, bound_clause, by_slopes
 from bough.bounds.lp import PlanetLP
 from bough.bounds.relaxation import AdaptiveSlopes, ParallelSlopes
+from bough.branching.base import KNOWN_RULES, RuleSettings
 from bough.branching.improvement import improvements
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.drawing import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, SKY, VERMILION
-from bough.learning.rules import learnt
 from bough.network.graph import Network
 from bough.network.ops import Linear
 from bough.options import Options
@@ -391,12 +391,10 @@ def scored(asked: Problem) -> Scored:
     """By dual ascent, as the weights were trained."""
     from bough.learning.scene import Graph, see
 
-    rule: Any = learnt("gnn", None, None, "dual")
+    rule: Any = KNOWN_RULES.entry("gnn").make(RuleSettings(bounder="dual"))
     bounding = DualAscent(intermediate=FIXED).prepare(asked)
     root = bounding.root(0.0, NEVER).domains
     relaxed = bounding.relaxed(root, NEVER)
-    if relaxed is None:
-        raise SystemExit("dual ascent has no relaxation to show")
     with torch.no_grad():
         said = rule.rule.model(Graph.of(asked, root, relaxed), see(asked, root, relaxed))[0]
     candidates = root.bounds.ambiguous()[0].nonzero()[:, 0]
