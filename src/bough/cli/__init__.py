@@ -57,6 +57,7 @@ def _interrupted(error: BaseException | None) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bough",
+        usage="bough [-h] [--version] COMMAND ...",
         description="A complete verifier for ReLU neural networks.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

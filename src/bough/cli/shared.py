@@ -24,7 +24,7 @@ class Commands:
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parser = parser
-        self._made = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS)
+        self._made = parser.add_subparsers(prog="bough", metavar="COMMAND", help=argparse.SUPPRESS)
         self._heading = ""
 
     def heading(self, words: str) -> None:
