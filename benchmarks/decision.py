@@ -34,6 +34,7 @@ from bough.learning.scorer import Scorer
 from bough.options import Options
 from bough.plan import search_plan
 from bough.problem.instances import Instance, read_instances
+from bough.problem.problem import Problem
 from bough.search.ahead import CountedLookAhead
 
 ROWS = {"base": 5, "wide": 11, "deep": 22}  # of OVAL21's list, from 0: among the hard ones
@@ -41,7 +42,7 @@ NETWORKS, DOMAINS = {"cpu": "base", "cuda": "base,wide,deep"}, {"cpu": "1,64", "
 NEVER = Deadline.never()
 
 
-def open_domains(session: AbstractSession, problem: Any, count: int) -> DomainBatch:
+def open_domains(session: AbstractSession, problem: Problem, count: int) -> DomainBatch:
     """So many open domains, found by a quick rule; where a search ends before, they are repeated."""
     rule, domains = Filtered(best=3), session.root(0.0, NEVER).domains
     memory = rule.prepare(problem)
