@@ -155,7 +155,7 @@ class StemProducts:
         self._first[:, stem.passing] = lam[:, count:] @ stem.through
         last = len(stem.network.nodes) - 1
         f = self._first.reshape(-1, *stem.network.nodes[-1].shape)
-        g = walk.backward(stem.network, last, f, _no_relu, lambda _i, _here: None).reshape(len(lam), -1) * self._radius
+        g = walk.backward(stem.network, last, f, _no_relu).reshape(len(lam), -1) * self._radius
         torch.sum(g.abs(), dim=1, out=reach)
         torch.neg(g.sign_(), out=self.vertex)
         torch.mv(lam, self._net.centre, out=value)

@@ -266,7 +266,7 @@ def _least(
     total = f.new_zeros(domains, rows)
 
     def visit(i: int, here: Tensor) -> None:
-        constant = walk.bias_term(network.nodes[i].op, here)
+        constant = network.nodes[i].op.bias_term(here)
         if constant is not None:
             total.add_(constant.reshape(domains, rows))
 

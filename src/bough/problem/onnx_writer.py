@@ -13,8 +13,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from bough.errors import NetworkError, OutputError
-from bough.network.graph import Network, Shape
-from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
+from bough.network.graph import Network
+from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select, Shape
 
 OPSET = 17
 IR_VERSION = 8  # the version of the container that came with this opset
