@@ -398,17 +398,8 @@ def _lp(settings: BounderSettings) -> AbstractBounder:
     return HalvedLP() if settings.halves else PlanetLP(settings.relu_bounds)
 
 
+# The first that offers what a rule needs is what `auto` chooses.
 BOUNDERS = (
-    BounderEntry(
-        name="lp",
-        words="the Planet LP by HiGHS, exact and slow",
-        make=_lp,
-        offers=PlanetLP.offers | HalvedLP.offers,
-        usual_rule="babsr",
-        usual_relu_bounds="tight",
-        certified_relu_bounds="fixed",  # renewed bounds would need a proof in every leaf
-        batch=lambda network, device: LP_DOMAINS,
-    ),
     BounderEntry(
         name="linear",
         words="linear bounds over halved inputs, for a handful of inputs",
@@ -418,5 +409,15 @@ BOUNDERS = (
         usual_relu_bounds="tight",
         certified_relu_bounds="tight",
         batch=lambda network, device: LINEAR_DOMAINS,
+    ),
+    BounderEntry(
+        name="lp",
+        words="the Planet LP by HiGHS, exact and slow",
+        make=_lp,
+        offers=PlanetLP.offers | HalvedLP.offers,
+        usual_rule="babsr",
+        usual_relu_bounds="tight",
+        certified_relu_bounds="fixed",  # renewed bounds would need a proof in every leaf
+        batch=lambda network, device: LP_DOMAINS,
     ),
 )
