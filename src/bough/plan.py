@@ -115,14 +115,10 @@ def make_plan(options: Options, network: Network) -> AbstractPlan:
 
 def said_of(options: Options) -> Settings:
     """What a record says of options that no plan was made of, since the network could not be read."""
-    return _settings(options, str(options.bounds), str(options.intermediate), str(options.branching))
-
-
-def _settings(options: Options, bounder: str, intermediate: str, branching: str) -> Settings:
     return Settings(
-        bounder=bounder,
-        intermediate=intermediate,
-        branching=branching,
+        bounder=str(options.bounds),
+        intermediate=str(options.intermediate),
+        branching=str(options.branching),
         batch=options.batch,
         seed=options.seed,
         timeout=options.timeout,
@@ -138,7 +134,7 @@ def _baseline_plan(options: Options) -> BaselinePlan:
     name = solver if entry.mixed else entry.name
     by = f", by {SOLVERS[solver]}" if entry.mixed else ""
     return BaselinePlan(
-        settings=_settings(replace(options, device="cpu"), name, entry.relu_bounds, name),
+        settings=replace(said_of(options), bounder=name, intermediate=entry.relu_bounds, branching=name, device="cpu"),
         words=f"{entry.name}: {entry.words}{by}",
         baseline=entry.make(BaselineSettings(solver, options.seed)),
     )
@@ -167,11 +163,13 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     else:
         bounder = KNOWN_BOUNDERS.entry(name).make(BounderSettings(policy, device, halves))
     batch = options.batch or (FOREIGN_BATCH if entry is None else entry.batch(network, device))
-    decided = replace(options, device=device, batch=batch, weights=weights)
+    settings = Settings(
+        name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
+    )
     auto = f" (auto: {_reason(name, network)})" if options.bounds == AUTO else ""
     by = "" if weights is None else f" by {Path(weights).name}"
     return SearchPlan(
-        settings=_settings(decided, name, policy_name, rule),
+        settings=settings,
         words=f"{name} bounds{auto} on {device} over {policy_name} ReLU bounds, {rule} branching{by}, "
         f"{batch} domains a step",
         bounder=bounder,

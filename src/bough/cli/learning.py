@@ -3,20 +3,18 @@
 import argparse
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bough.cli.shared import MOST_THREADS, UNFINISHED, images_of, limit_of, say
+from bough.cli.shared import MOST_THREADS, UNFINISHED, Commands, images_of, limit_of, say
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
     from bough.zoo.labelling import Recipe, Work
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """The command."""
-    label = commands.add_parser(
-        "label", help="collect samples of strong branching to train a rule from", allow_abbrev=False
-    )
+    label = commands.add("label", help="collect samples of strong branching to train a rule from")
     label.add_argument("table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough")
     label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")
     label.add_argument("--networks", type=Path, metavar="FOLDER", help="where the networks are")

@@ -8,7 +8,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bough.cli.shared import MOST_THREADS, NETWORK_HELP, RareOptions, count_or_auto, number, print_verdict, say
+from bough.cli.shared import (
+    MOST_THREADS,
+    NETWORK_HELP,
+    Commands,
+    RareOptions,
+    count_or_auto,
+    number,
+    print_verdict,
+    say,
+)
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,24 +27,19 @@ if TYPE_CHECKING:
     from bough.search.observe import AbstractObserver
     from bough.verdict.result import Result
 
-Commands = Any  # what argparse gives for sub-commands, which has no public name
 TINY = 1e-300  # above 0, by nothing to speak of
 
 
 def add(commands: Commands) -> None:
     """Both commands."""
-    verify = commands.add_parser(
-        "verify", help="prove a VNN-LIB property of an ONNX network, or refute it", allow_abbrev=False
-    )
+    verify = commands.add("verify", help="prove a VNN-LIB property of an ONNX network, or refute it")
     verify.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
     verify.add_argument(
         "--certificate", metavar="FILE", type=Path, help="write the proof, which `bough check` reads; takes longer"
     )
     verify.set_defaults(run=_verify, answers=True)
-    robust = commands.add_parser(
-        "robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False
-    )
+    robust = commands.add("robustness", help="prove that an image keeps its class within eps, or refute it")
     robust.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     robust.add_argument(
         "image",

@@ -19,6 +19,27 @@ MOST_THREADS = 1024
 NETWORK_HELP = ".onnx or .onnx.gz, or one of bough's own: mnist_base, mnist_wide, mnist_deep"
 
 
+class Commands:
+    """The commands of a command line, listed by `--help` under headings."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parser = parser
+        self._made = parser.add_subparsers(prog="bough", metavar="COMMAND", help=argparse.SUPPRESS)
+        self._heading = ""
+
+    def heading(self, words: str) -> None:
+        """Begin a group of commands."""
+        self._heading = words
+
+    def add(self, name: str, *, help: str) -> argparse.ArgumentParser:  # noqa: A002 - as argparse calls it
+        """Add a command to the group."""
+        listed = self._parser.epilog or ""
+        if self._heading:
+            listed, self._heading = f"{listed}\n{self._heading}:\n", ""
+        self._parser.epilog = f"{listed}  {name:14s} {help}\n"
+        return self._made.add_parser(name, allow_abbrev=False, description=f"{help[0].upper()}{help[1:]}.")
+
+
 class RareOptions:
     """Options of a command that `--help` leaves out and `--help-all` shows."""
 
