@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds.relaxation import chord
-from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry, highest
 from bough.domain.batch import DomainBatch
 from bough.network import walk
 from bough.network.graph import Network
@@ -144,6 +144,14 @@ class BaBSR(AbstractBrancher[BaBSRMemory]):
         ambiguous, parts = domains.bounds.ambiguous(), list(memory.network.slices.values())
         chosen, picks = pick(found, ambiguous, parts, memory.first_layer_picks)
         return Decision(chosen, replace(memory, first_layer_picks=picks))
+
+    def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The choice, then the others by score."""
+        chosen = self.decide(memory, domains, look).neurons[:, None]
+        memory = memory.on(domains.lower.device)
+        score = scores(memory.network, memory.bias, domains, worse_side=self.worse_side).score
+        others = domains.bounds.ambiguous().scatter(1, chosen, value=False)
+        return torch.cat([chosen, highest(score, others, count)[:, : count - 1]], dim=1)
 
 
 RULES = (
