@@ -39,8 +39,8 @@ from bough.budget import Deadline, free_memory
 from bough.errors import BadInput, NetworkError
 from bough.falsify.base import AbstractFalsifier, NoAttack
 from bough.falsify.pgd import GradientAttack
+from bough.files.reading import NETWORK_LIMIT, read_bytes
 from bough.network.graph import Network
-from bough.problem.files import NETWORK_LIMIT, read_bytes
 from bough.problem.images import as_pixels, fitted, read_image
 from bough.problem.problem import Evaluator, Problem
 from bough.problem.property import Property, image_property

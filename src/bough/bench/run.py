@@ -13,9 +13,9 @@ from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
 from bough.baselines import BY_OTHERS
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
-from bough.bench.worker import begun
 from bough.budget import Deadline
 from bough.errors import BoughError
+from bough.jobs.worker import begun
 from bough.problem.problem import Problem
 from bough.report.record import Run, record
 from bough.report.trace import TraceWriter

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from bough.cli.shared import make_folder, say
+from bough.cli.shared import say
+from bough.files.writing import make_folder, write_text
 
 PAGE = "index.html"
 
@@ -37,7 +38,6 @@ def add(commands: Any) -> None:
 def _report(options: argparse.Namespace) -> int:
     """Read all, complain about what is odd, write the page."""
     from bough.report.page import document, payload, read_points
-    from bough.report.record import write_text
     from bough.report.runs import read_runs
     from bough.report.trace import read_traces
 
