@@ -127,7 +127,7 @@ def docstrings() -> dict[str, str]:
 
 
 def test_a_docstring_stands_alone():
-    """It begins with its subject or verb, not with a word that leans on another docstring; it has three words or more."""
+    """It begins with its subject or verb, not with a word that leans on another one, and has three words or more."""
     leaning = {name: text for name, text in docstrings().items() if FRAGMENT.match(text) or len(text.split()) < 3}
     assert not leaning
 
