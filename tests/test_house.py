@@ -122,7 +122,7 @@ def docstrings() -> dict[str, str]:
                 text = ast.get_docstring(node)
                 name = module if isinstance(node, ast.Module) else f"{module}.{node.name}"
                 if text:
-                    found[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?:])\s", text)[0]
+                    found[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?])\s", text)[0]
     return found
 
 

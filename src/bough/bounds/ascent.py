@@ -127,7 +127,7 @@ class BallProducts:
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
-        """As `kernels.PlainProducts`; the point need not be a corner."""
+        """Bound functionals over box and ball, as `kernels.PlainProducts` does over a box; the point need not be a corner."""
         net = self._net
         found, point = least(lam @ net.inputs, net.middle, net.radius, net.ball)
         reach.copy_(-found)
@@ -135,7 +135,7 @@ class BallProducts:
         value.copy_(lam @ net.centre + found)
 
     def forth(self, z: Tensor) -> None:
-        """As `kernels.PlainProducts`."""
+        """Carry the point forwards to every row."""
         torch.addmm(self._net.centre, self.vertex, self._net.inputs.T, out=z)
 
 
@@ -149,7 +149,7 @@ class StemProducts:
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
-        """As `kernels.PlainProducts`."""
+        """Carry functionals back through the first layer, then to the input."""
         stem, count = self._stem, len(self._stem.ambiguous)
         self._first[:, stem.ambiguous] = lam[:, :count]
         self._first[:, stem.passing] = lam[:, count:] @ stem.through
@@ -162,7 +162,7 @@ class StemProducts:
         value.sub_(reach)
 
     def forth(self, z: Tensor) -> None:
-        """As `kernels.PlainProducts`."""
+        """Carry the point forwards, through the first layer by itself."""
         stem, count, centre = self._stem, len(self._stem.ambiguous), self._net.centre
         x = (self.vertex * self._radius).reshape(-1, *stem.network.input_shape)
         first = walk.forward(stem.network, x)[-1].reshape(len(z), -1)
@@ -216,7 +216,7 @@ class Climb:
         return [*own, *moments, self.best, self.scale, self.value, self.reach, *seed, self.lines.of]
 
     def weights(self) -> Tensor:
-        """Of the rows, [domains, rows]."""
+        """The weights of the rows, [domains, rows]."""
         return self.logits if self.cone else self.logits.softmax(dim=1)
 
     def weigh(self) -> None:

@@ -174,7 +174,7 @@ def _block(n: int) -> int:
 def relax(
     nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor, fresh: Tensor | None = None
 ) -> None:
-    """As `kernels.relax`."""
+    """Do what `kernels.relax` does, in one kernel."""
     n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
     new = sign if fresh is None else fresh
     strides = nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), lam.stride(0), new.stride(0)
@@ -183,7 +183,7 @@ def relax(
 
 
 def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, lines: Lines, x: Tensor) -> None:
-    """As `kernels.follow`."""
+    """Do what `kernels.follow` does, in one kernel."""
     n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
     strides = z.stride(0), nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), x.stride(0)
     _follow[(nu.shape[0],)](z, nu, p, sign, *table, x, n, *strides, block=_block(n))
@@ -199,7 +199,7 @@ def climb(
     schedule: Tensor,
     record: Record,
 ) -> None:
-    """As `kernels.climb`; z may be part of a wider array."""
+    """Do what `kernels.climb` does, in one kernel; z may be part of a wider array."""
     n = p.shape[1]
     state: tuple[Any, ...] = (p, moments.first, moments.second, nu, z, signs.sign, scale, schedule)
     _climb[(p.shape[0],)](

@@ -31,7 +31,7 @@ TINY = 1e-300  # above 0, by nothing to speak of
 
 
 def add(commands: Commands) -> None:
-    """Both commands."""
+    """Add the commands `verify` and `robustness`."""
     verify = commands.add("verify", help="prove a VNN-LIB property of an ONNX network, or refute it")
     verify.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")

@@ -56,7 +56,7 @@ class RowPool:
         return float(self._lower.min())
 
     def push(self, new: Waiting) -> None:
-        """Add rows."""
+        """Add these rows."""
         count, device = len(new.lower), self._lower.device
         while count > self.free:
             self._grow()
