@@ -127,7 +127,7 @@ class BallProducts:
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
-        """Bound functionals over box and ball, as `kernels.PlainProducts` does over a box; the point need not be a corner."""
+        """Bound functionals over box and ball; the point need not be a corner."""
         net = self._net
         found, point = least(lam @ net.inputs, net.middle, net.radius, net.ball)
         reach.copy_(-found)

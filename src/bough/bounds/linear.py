@@ -168,7 +168,7 @@ def bound_rows(
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
-    """Proved lower bounds of rows [domains, rows, outputs] that may differ from domain to domain, with their offsets."""
+    """Proved lower bounds of rows [domains, rows, outputs] less offsets, which may differ from domain to domain."""
     return proved_rows(network, where, coefficients, offsets, weights, pass_relu, also).lower
 
 
