@@ -41,15 +41,15 @@ class ProgressiveBounds(AbstractIntermediate):
 
     def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
         """Layer after layer; the first one's intervals are exact already."""
-        where = self.inner.at_root(network, box, deadline, witness)
+        region = self.inner.at_root(network, box, deadline, witness)
         for i in network.relus[1:]:
-            where = replace(where, bounds=_tightened(network, box, where.bounds, i, deadline))
-        return settled(network, where)
+            region = replace(region, bounds=_tightened(network, box, region.bounds, i, deadline))
+        return settled(network, region)
 
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """The parent's bounds as they are."""
         del network, neurons, deadline
-        return where.bounds
+        return region.bounds
 
 
 @final
@@ -68,9 +68,9 @@ class _Known(AbstractIntermediate):
         del deadline, witness
         return settled(network, Region(box.lower[None], box.upper[None], self.bounds, [], 0.0, box.ball))
 
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         del network, neurons, deadline
-        return where.bounds
+        return region.bounds
 
 
 def _tightened(network: Network, box: Box, known: Bounds, relu: int, deadline: Deadline) -> Bounds:
