@@ -343,6 +343,16 @@ class _Judging(AbstractSession, AbstractEstimates):
         return bounded
 
 
+class Packing(AbstractSession):
+    """A session that bounds nothing: it only packs domains, as sessions do unless they know better."""
+
+    def root(self, cutoff: float, deadline: Deadline) -> Bounded:
+        raise NotImplementedError
+
+    def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
+        raise NotImplementedError
+
+
 def relaxation_of(session: AbstractSession, domains: DomainBatch) -> Relaxation:
     """What a session says of domains, which has to keep that."""
     relaxations = session.capabilities.relaxations

@@ -20,11 +20,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))  # without the notebook, whose commands were right when a note was written
 
 
-def shown_brancher() -> AbstractBrancher:
+def shown_brancher(**fields: int) -> AbstractBrancher[Any]:
     """The rule of the page, made by the page's own code."""
     space: dict[str, Any] = {"__name__": "page"}
     exec(compile(blocks("python", DOCS / "howto-brancher.md")[0], "howto-brancher.md", "exec"), space)
-    rule = space["DearestChord"]()
+    rule = space["DearestChord"](**fields)
     assert isinstance(rule, AbstractBrancher)
     return rule
 

@@ -1,4 +1,4 @@
-"""Rules of the house that can be read off the source: typed seams, one class per name, docstrings that are sentences."""
+"""Rules of the house that the source shows: typed seams, one class per name, docstrings that are sentences."""
 
 import ast
 import re
@@ -127,7 +127,7 @@ def docstrings() -> dict[str, str]:
 
 
 def test_a_docstring_stands_alone():
-    """It begins with its subject or verb, not with a word that leans on another docstring, and has three words at least."""
+    """It begins with its subject or verb, not with a word that leans on another one, and has three words or more."""
     leaning = {name: text for name, text in docstrings().items() if FRAGMENT.match(text) or len(text.split()) < 3}
     assert not leaning
 

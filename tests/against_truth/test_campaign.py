@@ -12,7 +12,8 @@ from soundness.store import problem_from_json, problem_to_json, read
 from soundness.truth import Truth, judged, margin_at
 
 from bough.api import solve
-from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
+from bough.bounds.base import Capability
+from bough.branching.base import KNOWN_RULES
 from bough.network import walk
 from bough.options import Options
 from bough.problem.problem import Problem
@@ -73,8 +74,10 @@ def test_every_rule_and_every_kind_of_bounds_has_its_turn():
     met = {(e.family, e.rule) for number in range(600) for e in engines(number, 2, ball=False)}
     assert met == {(family, rule) for family, rules in RULES_OF.items() for rule in rules}
     named = {rule for rules in RULES_OF.values() for rule in rules}
-    assert named >= set(RULES) - set(LEARNT_RULES)
-    assert named >= {*INPUT_RULES, *SHIPPED, *ADVERSARIAL}
+    assert named >= {rule.name for rule in KNOWN_RULES.entries() if not rule.learnt}
+    assert named >= {*SHIPPED, *ADVERSARIAL}
+    halving = {rule.name for rule in KNOWN_RULES.entries() if Capability.INPUT_PARTS in rule.needs}
+    assert set(RULES_OF["halved"]) == halving == {*RULES_OF["linear"], "shadow"}
 
 
 def said(verdict: Verdict, lower: float = -1.0, upper: float = 1.0) -> Result:

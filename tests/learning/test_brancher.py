@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,14 +19,10 @@ from bough.branching.widest import Widest
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
-from bough.learning import wiring
 from bough.learning.brancher import FailSafe, Learnt
-from bough.learning.gnn import PRESETS, build
 from bough.learning.model import AbstractModel
 from bough.learning.online import Online
 from bough.learning.scene import Graph, Scene
-from bough.network import walk
-from bough.network.ops import Linear
 from bough.problem.problem import Problem
 from bough.search.ahead import Counted
 from bough.search.loop import Search, search
@@ -120,19 +115,6 @@ class Worst(AbstractBrancher):
 def test_the_worst_choices_of_all_change_no_verdict(bounds, threshold):
     for kind, seed, safe, batch in CASES[bounds]:
         solved(kind, seed, FailSafe(Worst(), threshold=threshold), bounds, safe=safe, batch=batch)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("wrapped", WRAPPED)
-def test_an_operator_without_a_rule_for_messages_is_left_to_the_backup_and_said_once(preset, wrapped, monkeypatch):
-    known = {op: rule for op, rule in walk.TRANSPOSE.items() if op is not Linear}
-    monkeypatch.setattr(wiring, "walk", SimpleNamespace(**{**vars(walk), "TRANSPOSE": known}))
-    result = solved("dense", 5, WRAPPED[wrapped](Learnt(build(preset))), "lp", safe=True, batch=4)
-    assert result.branches > 2
-    assert result.notes["learnt_decisions"] == 0
-    (remark,) = result.remarks
-    assert "the model cannot score this network (BadInput: no message can pass a Linear, such as node" in remark
-    assert "the backup rule decides" in remark
 
 
 def test_a_bounder_without_a_relaxation_leaves_it_to_the_backup(monkeypatch):

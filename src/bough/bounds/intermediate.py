@@ -19,7 +19,6 @@ from bough.bounds.relaxation import AbstractSlopes, AdaptiveSlopes, ParallelSlop
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.errors import NetworkError
-from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu
 from bough.problem.property import Box
@@ -246,7 +245,7 @@ def _sweep(
     for i, node in enumerate(network.nodes[1:], start=1):
         if not isinstance(node.op, Relu):
             if fresh is not None:  # which elements depend on a ReLU with new bounds: weights' absolute values tell
-                reached[i] = (walk.apply(network.radius.nodes[i], *(reached[j] for j in node.inputs)) > 0).double()
+                reached[i] = (network.radius.apply(i, *(reached[j] for j in node.inputs)) > 0).double()
             continue
         part, source = network.slices[i], node.inputs[0]
         wanted = bounds.ambiguous()[:, part] if only_ambiguous else torch.ones_like(bounds.lower[:, part]) > 0

@@ -19,7 +19,6 @@ from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network import walk
 from bough.network.graph import Network
-from bough.network.ops import Relu, Reshape
 from bough.problem.property import Ball, Clause
 
 CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node held at once: 8 MiB, so that deadlines are heard
@@ -122,11 +121,11 @@ def bound_functionals(
 
     def visit(i: int, here: Tensor) -> None:
         op = network.nodes[i].op
-        constant = walk.bias_term(op, here)
+        constant = op.bias_term(here)
         if constant is not None:
             sums.least += constant.reshape(domains, rows)
             sums.greatest += constant.reshape(domains, rows)
-        if not isinstance(op, Relu | Reshape):
+        if not op.exact:
             sums.magnitude += here.abs().reshape(domains, rows, -1) @ where.magnitude[i].reshape(-1)
 
     def relu(i: int, here: Tensor) -> Tensor:

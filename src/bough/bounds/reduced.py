@@ -113,7 +113,7 @@ def reduce(network: Network, root: Region, deadline: Deadline | None = None) -> 
             f = root.lower.new_zeros(len(chunk), network.nodes[node].size).scatter(1, chunk[:, None], 1.0)
 
             def visit(i: int, g: Tensor, here: slice = here) -> None:
-                constant = walk.bias_term(network.nodes[i].op, g)
+                constant = network.nodes[i].op.bias_term(g)
                 if constant is not None:
                     centre[here] += constant
 

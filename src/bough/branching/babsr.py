@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from bough.bounds.relaxation import chord
-from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry, highest
 from bough.domain.batch import DomainBatch
 from bough.network import walk
 from bough.network.graph import Network
-from bough.network.ops import Input, Relu
 from bough.problem.problem import Problem
 
 SCORE_THRESHOLD = 1e-3
@@ -55,12 +54,8 @@ class Scores:
 
 def local_bias(network: Network) -> Tensor:
     """The constant part of every ReLU's input, given the outputs of the ReLUs before it, [neurons]."""
-    values: list[Tensor] = []
-    for node in network.nodes:
-        if isinstance(node.op, Relu | Input):
-            values.append(torch.zeros(1, *node.shape, dtype=torch.float64))
-        else:
-            values.append(walk.apply(node, *(values[i] for i in node.inputs)))
+    nothing = torch.zeros(1, *network.input_shape, dtype=torch.float64)
+    values = walk.forward(network, nothing, lambda _i, z: torch.zeros_like(z))
     parts = [values[network.nodes[i].inputs[0]].reshape(-1) for i in network.relus]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
@@ -84,7 +79,7 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: 
 
     last = len(network.nodes) - 1
     seed = domains.functional.to(bias.dtype).reshape(-1, *network.nodes[last].shape)
-    walk.backward(network, last, seed, relu, lambda _i, _here: None)
+    walk.backward(network, last, seed, relu)
     return Scores(score, drop)
 
 
@@ -149,6 +144,14 @@ class BaBSR(AbstractBrancher[BaBSRMemory]):
         ambiguous, parts = domains.bounds.ambiguous(), list(memory.network.slices.values())
         chosen, picks = pick(found, ambiguous, parts, memory.first_layer_picks)
         return Decision(chosen, replace(memory, first_layer_picks=picks))
+
+    def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The choice, then the others by score."""
+        chosen = self.decide(memory, domains, look).neurons[:, None]
+        memory = memory.on(domains.lower.device)
+        score = scores(memory.network, memory.bias, domains, worse_side=self.worse_side).score
+        others = domains.bounds.ambiguous().scatter(1, chosen, value=False)
+        return torch.cat([chosen, highest(score, others, count)[:, : count - 1]], dim=1)
 
 
 RULES = (

@@ -45,6 +45,7 @@ class Filtered(AbstractBrancher[BaBSRMemory]):
         self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
     ) -> Decision[BaBSRMemory]:
         """The candidate whose children promise most."""
+        memory = memory.on(domains.lower.device)
         return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
 
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:

@@ -43,7 +43,7 @@ def _influence(network: Network, lower: Tensor, upper: Tensor) -> Tensor:
 
     last = max(seeds)
     radius = ((upper - lower) / 2).reshape(domains, *network.input_shape)
-    weight = radius * walk.backward(graph, last, seeds.pop(last), relu, lambda _i, _here: None, seeds)
+    weight = radius * walk.backward(graph, last, seeds.pop(last), relu, also=seeds)
     # The mean weight of a ReLU's inputs, each counted by what it can do to the ReLU.
     weighed, plain = (walk.forward(graph, x) for x in (radius * weight, radius))
     total, share = (torch.cat([v[s].reshape(domains, -1) for s in sources], dim=1) for v in (weighed, plain))

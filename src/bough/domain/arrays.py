@@ -47,5 +47,6 @@ class Arrays:
         """All rows of several batches, in order."""
         if len(parts) == 1:
             return parts[0]
-        columns = zip(*(part.tensors() for part in parts), strict=True)
-        return parts[0].map(lambda _: torch.cat(next(columns)))
+        # A list, so that fields which only the first part lacks are noticed.
+        joined = iter([torch.cat(columns) for columns in zip(*(part.tensors() for part in parts), strict=True)])
+        return parts[0].map(lambda _: next(joined))

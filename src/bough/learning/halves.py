@@ -42,7 +42,7 @@ def slopes(graph: Graph, scene: Scene) -> Tensor:
         return passed.reshape(here.shape)
 
     seed = scene.functional.reshape(count, *network.nodes[-1].shape)
-    return walk.backward(network, len(network.nodes) - 1, seed, relu, lambda _i, _here: None).flatten(1)
+    return walk.backward(network, len(network.nodes) - 1, seed, relu).flatten(1)
 
 
 @dataclass(frozen=True, eq=False)

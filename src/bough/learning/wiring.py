@@ -9,18 +9,18 @@ ambiguous ReLU, whatever the network looked like, and a message is a product of 
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from operator import add
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from bough.errors import BadInput
 from bough.learning.scene import Graph
 from bough.network import walk
 from bough.network.graph import Network
-from bough.network.ops import Conv, Input, Relu
+from bough.network.ops import Conv, Relu
 
 CHUNK_ROWS = 256  # of the matrix, found together
 
@@ -49,13 +49,9 @@ class Wiring:
     @cached_property
     def constants(self) -> tuple[Tensor, ...]:
         """The constant part of every node, given the outputs of the ReLUs before it, each [elements]."""
-        values: list[Tensor] = []
+        nothing = self._like.new_zeros(1, *self.network.input_shape)
         with in_full(self.neurons.device):
-            for node in self.network.nodes:
-                if isinstance(node.op, Relu | Input):
-                    values.append(self._like.new_zeros(1, *node.shape))
-                else:
-                    values.append(walk.apply(node, *(values[i] for i in node.inputs)))
+            values = walk.forward(self.network, nothing, lambda _i, z: torch.zeros_like(z))
         return tuple(value.reshape(-1) for value in values)
 
     @cached_property
@@ -81,10 +77,9 @@ class Wiring:
         found = {}
         for i, node in enumerate(self.network.nodes):
             if isinstance(node.op, Conv):
-                ones = replace(node.op, weight=torch.ones_like(node.op.weight))
-                shapes = [self.network.nodes[j].shape for j in node.inputs]
+                ones = node.op.changed(torch.ones_like, lambda *biases: biases)
                 with in_full(self.neurons.device):
-                    (count,) = walk.TRANSPOSE[Conv](ones, shapes, self._like.new_ones(1, *node.shape))
+                    (count,) = ones.transpose(self.network.affine[i][1], self._like.new_ones(1, *node.shape))
                 found[i] = count.round().clamp(min=1)
         return found
 
@@ -126,7 +121,7 @@ class Wiring:
             return (flat * self.passing[self.network.slices[i]]).reshape(here.shape)
 
         shape = self.network.nodes[node].shape
-        walk.backward(self.network, node, seed.reshape(-1, *shape), through, lambda _i, _here: None)
+        walk.backward(self.network, node, seed.reshape(-1, *shape), through)
 
     @property
     def _numbered(self) -> list[tuple[int, int]]:
@@ -152,9 +147,6 @@ _KEPT: "WeakKeyDictionary[Graph, Wiring]" = WeakKeyDictionary()
 def wiring(graph: Graph) -> Wiring:
     """The graph's edges, worked out once: whoever decides often keeps the graph."""
     if graph not in _KEPT:
-        for node in graph.network.nodes:
-            if not isinstance(node.op, Input | Relu) and type(node.op) not in walk.TRANSPOSE:
-                raise BadInput(f"no message can pass a {type(node.op).__name__}, such as node {node.name!r}")
         passing = graph.passing.clone()
         passing[graph.neurons] = False  # these are gates of their own, in every domain
         _KEPT[graph] = Wiring(graph.network, graph.neurons, passing, graph.layers)
@@ -163,15 +155,7 @@ def wiring(graph: Graph) -> Wiring:
 
 def onward(wires: Wiring, at_input: Tensor, relu: Update) -> Tensor:
     """Carry messages [batch, *input shape] to the output, [batch, *output shape]; ReLUs send what `relu` says."""
-    values: list[Tensor] = []
-    for i, node in enumerate(wires.linear.nodes):
-        if not node.inputs:
-            values.append(at_input)
-        elif isinstance(node.op, Relu):
-            values.append(relu(i, values[node.inputs[0]]))
-        else:
-            values.append(walk.apply(node, *(values[j] for j in node.inputs)))
-    return values[-1]
+    return walk.forward(wires.linear, at_input, relu)[-1]
 
 
 def back(wires: Wiring, at_output: Tensor, relu: Update, shares: Mapping[int, Tensor]) -> Tensor:
@@ -179,18 +163,15 @@ def back(wires: Wiring, at_output: Tensor, relu: Update, shares: Mapping[int, Te
 
     What comes back through a node in `shares` is divided by what stands there.
     """
-    nodes = wires.linear.nodes
-    pending: dict[int, Tensor] = {len(nodes) - 1: at_output}
-    for i in range(len(nodes) - 1, 0, -1):
-        node = nodes[i]
-        # A ReLU that nothing looks at hears nothing, and still has an embedding.
-        here = pending.pop(i) if i in pending else at_output.new_zeros(at_output.shape[0], *node.shape)
-        if isinstance(node.op, Relu):
-            passed: tuple[Tensor, ...] = (relu(i, here),)
-        else:
-            passed = walk.TRANSPOSE[type(node.op)](node.op, [nodes[j].shape for j in node.inputs], here)
-        if i in shares:
-            passed = tuple(g / shares[i] for g in passed)
-        for j, g in zip(node.inputs, passed, strict=True):
-            pending[j] = pending[j] + g if j in pending else g
-    return pending[0] if 0 in pending else at_output.new_zeros(at_output.shape[0], *nodes[0].shape)
+    network = wires.linear
+    last = len(network.nodes) - 1
+
+    def affine(i: int, here: Tensor) -> tuple[Tensor, ...]:
+        passed = network.transpose(i, here)
+        return tuple(g / shares[i] for g in passed) if i in shares else passed
+
+    # A ReLU that nothing looks at hears nothing, and still has an embedding.
+    unread = set(range(1, last)).difference(*(node.inputs for node in network.nodes))
+    silent = {i: at_output.new_zeros(at_output.shape[0], *network.nodes[i].shape) for i in unread}
+    arrived = walk.carry(network, last, at_output, relu, affine, add, also=silent)
+    return at_output.new_zeros(at_output.shape[0], *network.input_shape) if arrived is None else arrived

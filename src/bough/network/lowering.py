@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bough.errors import NetworkError, UnsupportedOperator
-from bough.network.graph import Shape
+from bough.network.ops import Shape
 from bough.network.rewrite import LARGEST_NODE, GraphBuilder, Window
 
 Array = NDArray[Any]

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from bough.errors import BadInput
-from bough.network.ops import Add
 from bough.problem.problem import Problem
 from bough.problem.property import Clause
 from bough.verdict.certificate import VERDICTS, End, Leaves, read
@@ -42,7 +41,7 @@ def aptp_paths(path: Path, clauses: int) -> tuple[Path, ...]:
 
 
 def _check_network(problem: Problem) -> None:
-    if any(isinstance(node.op, Add) for node in problem.network.nodes):
+    if any(len(node.inputs) > 1 for node in problem.network.nodes):
         raise BadInput(
             "--aptp numbers ReLUs layer by layer, and this network is no chain of layers (it branches, or pools maxima)"
         )
