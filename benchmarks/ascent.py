@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, final
@@ -32,29 +33,33 @@ from typing import Any, final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public, but not marked so
 from torch.profiler import ProfilerActivity, profile
 
-from bough.api import Options, load_network, load_problem
-from bough.bounds.ascent import FUSED, Ascent, Climber, Duals, Question, fused_kernels
+from bough.api import load_network, load_problem
+from bough.bounds import kernels
+from bough.bounds.ascent import FUSED, Ascent, Climber, Duals, Functionals, fused_kernels
 from bough.bounds.ascent import _load as load_buffers
 from bough.bounds.dual import DualAscent
 from bough.bounds.dual import _fresh as fresh_splits
 from bough.bounds.intermediate import AbstractIntermediate
 from bough.bounds.kernels import schedule
 from bough.bounds.linear import Region
-from bough.bounds.lp import PlanetLP
+from bough.bounds.lp import BasisNumbers, PlanetLP
 from bough.bounds.optimised import OptimisedBounds
 from bough.bounds.reduced import Reduced
 from bough.bounds.relaxation import AbstractSlopes, AdaptiveSlopes
-from bough.branching.base import LookAhead
+from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds, DomainBatch, split
 from bough.network import walk
 from bough.network.graph import Network
+from bough.options import Options
+from bough.plan import search_plan
 from bough.problem.problem import Problem
 from bough.problem.property import Box, robustness_property
 from bough.report.record import revision
+from bough.search.ahead import CountedLookAhead
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]).reshape(3, 1, 1), 0.225
 IMAGES = {
@@ -105,15 +110,15 @@ class Case:
     root: Region
     climber: Climber
     domains: DomainBatch
-    asked: Question
+    functionals: Functionals
     start: Duals
     fresh: Tensor
     root_seconds: float
 
-    def batch(self, size: int) -> tuple[Question, Duals, Tensor]:
+    def batch(self, size: int) -> tuple[Functionals, Duals, Tensor]:
         """The domains, repeated until there are `size`."""
         rows = torch.arange(size, device=self.start.p.device) % len(self.domains)
-        return self.asked[rows], self.start[rows], self.fresh[rows]
+        return self.functionals[rows], self.start[rows], self.fresh[rows]
 
 
 @dataclass(frozen=True)
@@ -154,13 +159,13 @@ def make_case(data: Path, name: str, device: str) -> Case:
         left = left if len(left) else torch.arange(len(bounded))
         kept = left[torch.randperm(len(left), generator=generator)[: DOMAINS // 2]]
         domains = bounded[kept.to(bounded.lower.device)]
-    rule = Options(branching="kfsb", device=device).resolved(problem.network).brancher()
-    look = LookAhead(lambda some, neurons: bounding.estimate(some, neurons, clock))
+    rule = search_plan(Options(branching="kfsb", device=device), problem.network).brancher
+    look = CountedLookAhead(bounding, clock, domains)
     domains = split(domains, rule.decide(rule.prepare(problem), domains, look).neurons)
     place = next(iter(bounding._places.values()))  # noqa: SLF001 - no one but a benchmark wants it
-    asked, start = bounding._question(place, domains)  # noqa: SLF001 - as above
+    functionals, start = bounding._functionals(place, domains)  # noqa: SLF001 - as above
     fresh = fresh_splits(place.net, domains)
-    return Case(name, image, problem, place.root, place.climber, domains, asked, start, fresh, root_seconds)
+    return Case(name, image, problem, place.root, place.climber, domains, functionals, start, fresh, root_seconds)
 
 
 def random_relus(domains: DomainBatch, generator: torch.Generator) -> Tensor:
@@ -231,7 +236,7 @@ def step_work(net: Reduced, *, half: bool, stem: bool) -> dict[str, float]:
 def floor_of(net: Reduced, machine: Machine, batch: int) -> dict[str, Any]:
     """Least seconds of one step of one domain in a batch, by operations and by bytes."""
     cuda = machine.device == "cuda"
-    half = cuda and batch >= FUSED and fused_kernels().__name__.endswith("fused")
+    half = cuda and batch >= FUSED and fused_kernels() is not kernels
     work = step_work(net, half=half, stem=not cuda and net.stem is not None)
     fast = machine.half if half and machine.half is not None else machine.single
     operations = work["operations_input"] / fast + work["operations_between"] / machine.single
@@ -241,14 +246,17 @@ def floor_of(net: Reduced, machine: Machine, batch: int) -> dict[str, Any]:
 
 def measure_speed(case: Case, batch: int, seconds: float, machine: Machine) -> list[dict[str, Any]]:
     """The bare ascent at one batch size, for every number of steps."""
-    asked, start, fresh = case.batch(batch)
-    least, found = floor_of(case.climber.net, machine, batch), []
-    first = timed(lambda: Ascent(steps=STEPS[0], pauses=()).run(case.climber, asked, start, fresh), machine.device)
+    functionals, start, fresh = case.batch(batch)
+    least = floor_of(case.climber.net, machine, batch)
+    found: list[dict[str, Any]] = []
+    first = timed(
+        lambda: Ascent(steps=STEPS[0], pauses=()).run(case.climber, functionals, start, fresh), machine.device
+    )
     for steps in STEPS:
         ascent = Ascent(steps=steps, pauses=())
         if machine.device == "cuda":
-            ascent.run(case.climber, asked, start, fresh)
-        each = per_call(lambda a=ascent: a.run(case.climber, asked, start, fresh), seconds, machine.device)
+            ascent.run(case.climber, functionals, start, fresh)
+        each = per_call(partial(ascent.run, case.climber, functionals, start, fresh), seconds, machine.device)
         share = least["floor_s"] * batch * steps / each
         found.append({"batch": batch, "steps": steps, "seconds": each, "domains_per_second": batch / each})
         found[-1] |= {"first_call_s": first, "share_of_floor": share, "floor": least}
@@ -257,12 +265,12 @@ def measure_speed(case: Case, batch: int, seconds: float, machine: Machine) -> l
 
 def measure_shares(case: Case, batch: int, device: str) -> dict[str, Any]:
     """Where the time of an ascent goes, by the names of kernels (on a CPU, of operators)."""
-    asked, start, fresh = case.batch(batch)
+    functionals, start, fresh = case.batch(batch)
     ascent, cuda = Ascent(steps=STEPS[0], pauses=()), device == "cuda"
-    ascent.run(case.climber, asked, start, fresh)
+    ascent.run(case.climber, functionals, start, fresh)
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with profile(activities=kinds) as profiled:
-        wall = timed(lambda: ascent.run(case.climber, asked, start, fresh), device)
+        wall = timed(lambda: ascent.run(case.climber, functionals, start, fresh), device)
     spent: dict[str, float] = {}
     for event in profiled.key_averages():
         if not cuda:
@@ -290,9 +298,9 @@ class Given(AbstractIntermediate):
         """Of the linear bounds before the LP; they decide nothing here."""
         return AdaptiveSlopes()
 
-    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
-        """As given."""
-        del network, box, deadline
+    def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
+        """The region as given."""
+        del network, box, deadline, witness
         return self.root
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
@@ -308,15 +316,15 @@ def lp_bounds(case: Case, seconds: float) -> list[float]:
     sides, magnitude = (case.root.lower.cpu(), case.root.upper.cpu()), [m.cpu() for m in case.root.magnitude]
     root = replace(case.root, lower=sides[0], upper=sides[1], bounds=bounds, magnitude=magnitude)
     bounding = PlanetLP(Given(root), early_stop=False).prepare(case.problem)
-    deadline, found, basis = Deadline.after(seconds), [], torch.zeros(1, dtype=torch.int64)
+    deadline, found, basis = Deadline.after(seconds), [], BasisNumbers(torch.zeros(1, dtype=torch.int64))
     for k in range(min(LP_DOMAINS, len(case.domains))):
         one = case.domains[torch.tensor([k], device=case.domains.lower.device)].to(cpu)
-        one = replace(one, lower=torch.full_like(one.lower, -torch.inf), start=(basis,))
+        one = replace(one, lower=torch.full_like(one.lower, -torch.inf), start=basis)
         try:
             solved = bounding.bound(one, math.inf, deadline).domains
         except OutOfTime:
             break
-        (basis,) = solved.start
+        basis = solved.carried(BasisNumbers)
         found.append(float(solved.lower))
     return found
 
@@ -324,9 +332,9 @@ def lp_bounds(case: Case, seconds: float) -> list[float]:
 def trajectory(case: Case, count: int, rate: float) -> Tensor:
     """The best value of the first domains after 0, 1, ... steps, [steps + 1, domains]."""
     rows = torch.arange(count, device=case.start.p.device)
-    asked, table = case.asked[rows], schedule(LONGEST, rate, Ascent().decay).to(case.start.p.device)
-    moves = case.climber.at(count, asked)
-    load_buffers(moves.climb, asked, case.start[rows], case.fresh[rows])
+    functionals, table = case.functionals[rows], schedule(LONGEST, rate, Ascent().decay).to(case.start.p.device)
+    moves = case.climber.at(count, functionals)
+    load_buffers(moves.climb, functionals, case.start[rows], case.fresh[rows])
     moves.move("seat")
     values = [moves.climb.value[:count].clone()]
     for now in table:
@@ -338,7 +346,9 @@ def trajectory(case: Case, count: int, rate: float) -> Tensor:
 
 def measure_bounds(case: Case) -> dict[str, Any]:
     """Mean bounds of all domains at the start and after each number of steps."""
-    runs = {k: Ascent(steps=k, pauses=()).run(case.climber, case.asked, case.start, case.fresh) for k in (0, *STEPS)}
+    runs = {
+        k: Ascent(steps=k, pauses=()).run(case.climber, case.functionals, case.start, case.fresh) for k in (0, *STEPS)
+    }
     return {"domains": len(case.domains), "mean": {k: float(run.value.mean()) for k, run in runs.items()}}
 
 

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.network.rewrite import GraphBuilder
+from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause, Property

@@ -1,4 +1,4 @@
-"""Times a decision: microseconds per domain of each model, of random weights, beside bounding the domain's children.
+"""Times a decision: microseconds per domain of each model, of random weights, beside session the domain's children.
 
     BOUGH_DATA=... python benchmarks/decision.py [--device cuda] [--networks base,wide,deep] [--domains 1,64]
                                                  [--presets paper,fast] [--repeat 5] [--json decision.jsonl]
@@ -21,32 +21,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.api import Options, load_network, load_problem
-from bough.bounds.base import AbstractBounding
+from bough.api import load_network, load_problem
+from bough.bounds.base import AbstractSession
 from bough.branching.babsr import BaBSR
-from bough.branching.base import LookAhead, highest
+from bough.branching.base import highest
 from bough.branching.filtered import Filtered
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch, split
+from bough.domain.batch import DomainBatch, Relaxation, split
 from bough.learning.gnn import PRESETS, build
 from bough.learning.scene import Graph, see
 from bough.learning.scorer import Scorer
+from bough.options import Options
+from bough.plan import search_plan
 from bough.problem.instances import Instance, read_instances
-from bough.search.ahead import Counted
+from bough.problem.problem import Problem
+from bough.search.ahead import CountedLookAhead
 
 ROWS = {"base": 5, "wide": 11, "deep": 22}  # of OVAL21's list, from 0: among the hard ones
 NETWORKS, DOMAINS = {"cpu": "base", "cuda": "base,wide,deep"}, {"cpu": "1,64", "cuda": "64,4096"}
 NEVER = Deadline.never()
 
 
-def open_domains(bounding: AbstractBounding, problem: Any, count: int) -> DomainBatch:
+def open_domains(session: AbstractSession, problem: Problem, count: int) -> DomainBatch:
     """So many open domains, found by a quick rule; where a search ends before, they are repeated."""
-    rule, domains = Filtered(best=3), bounding.root(0.0, NEVER).domains
-    memory, ahead = rule.prepare(problem), Counted(bounding, NEVER)
+    rule, domains = Filtered(best=3), session.root(0.0, NEVER).domains
+    memory = rule.prepare(problem)
     found = domains = domains[~(domains.lower > 0)]
     while 0 < len(domains) < count:
-        decision = rule.decide(memory, domains, LookAhead(ahead.estimate, 1, bounding.unsafe_boxes))
-        bounded = bounding.bound(split(domains, decision.neurons), 0.0, NEVER).domains
+        decision = rule.decide(memory, domains, CountedLookAhead(session, NEVER, domains))
+        bounded = session.bound(split(domains, decision.neurons), 0.0, NEVER).domains
         domains, memory = bounded[~(bounded.lower > 0)], decision.memory
         found = domains if len(domains) else found
     if not len(found):
@@ -69,14 +72,15 @@ def fastest(work: Callable[[], object], device: str, repeat: int) -> float:
 def run(instance: Instance, options: argparse.Namespace, count: int) -> list[dict[str, Any]]:
     """One entry for the children, for each part of a decision and for each model."""
     problem, device = load_problem(load_network(instance.network), instance.property), options.device
-    how = Options(device=device).resolved(problem.network)
-    bounding = how.bounder().prepare(problem)
-    domains = open_domains(bounding, problem, count)
+    session = search_plan(Options(device=device), problem.network).bounder.prepare(problem)
+    domains, relaxations = open_domains(session, problem, count), session.capabilities.relaxations
     if not len(domains):
         return []
+    if relaxations is None:
+        raise SystemExit("these bounds keep no relaxation for models to look at")
 
-    def relaxed() -> Any:
-        return bounding.relaxed(domains, NEVER)
+    def relaxed() -> Relaxation:
+        return relaxations.relaxed(domains, NEVER)
 
     facts = relaxed()
     graph, scene = Graph.of(problem, domains, facts), see(problem, domains, facts)
@@ -84,7 +88,7 @@ def run(instance: Instance, options: argparse.Namespace, count: int) -> list[dic
     memory = babsr.prepare(problem).on(domains.lower.device)
     chosen = babsr.decide(memory, domains).neurons
     timed = {
-        "two children": lambda: bounding.bound(split(domains, chosen), 0.0, NEVER),
+        "two children": lambda: session.bound(split(domains, chosen), 0.0, NEVER),
         "`babsr`": lambda: babsr.decide(memory, domains),
         "relaxation": relaxed,
         "scene": lambda: see(problem, domains, facts),

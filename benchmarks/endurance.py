@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from bough import Box, Clause, Property
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
+from bough.options import Options
 from bough.search.loop import SearchState
 from bough.search.observe import AbstractObserver
 

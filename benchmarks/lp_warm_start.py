@@ -31,7 +31,7 @@ from bough.problem.property import Box, Clause, robustness_property
 from bough.solvers.highs import Highs
 from bough.zoo import demo
 
-IMAGE, TARGET, EPS = 257, 5, 0.239  # facts: 18 branches by BaBSR
+IMAGE, TARGET, EPS = 257, 5, 0.239  # facts 10: 18 branches by BaBSR
 
 
 def problem() -> tuple[str, Network, Box, Clause]:

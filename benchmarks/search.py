@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
+from bough.options import Options
+from bough.plan import make_plan
 from bough.problem.instances import Instance, read_instances
 from bough.report.record import Run, record
 
@@ -33,14 +35,9 @@ BATCH, STEPS = 16384, 20  # of the bare ascent
 def run(name: str, instance: Instance, how: Options) -> dict[str, Any]:
     """One search; its record, with what is worked out from it."""
     problem = load_problem(load_network(instance.network), instance.property)
-    result, chosen = solve(problem, how), how.resolved(problem.network)
-    told = Run(
-        network=str(instance.network),
-        property=instance.property.name,
-        method="bab",
-        **chosen.told(),
-    )
-    entry = record(told, result)
+    plan = make_plan(how, problem.network)
+    result = solve(problem, plan)
+    entry = record(Run(str(instance.network), instance.property.name, "bab", plan.settings), result)
     engine = entry["engine"]
     aside = entry["attack_seconds"] + engine.get("root_seconds", 0.0) + engine.get("capture_seconds", 0.0)
     left = max(1e-9, entry["seconds"] - aside)

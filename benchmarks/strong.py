@@ -18,28 +18,30 @@ from typing import Any
 
 import torch
 
-from bough.api import Options, load_network, load_problem
-from bough.bounds.base import AbstractBounding
-from bough.branching.base import LookAhead
+from bough.api import load_network, load_problem
+from bough.bounds.base import AbstractSession
+from bough.branching.base import AbstractBrancher
 from bough.branching.strong import Strong
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
+from bough.options import Options
+from bough.plan import search_plan
 from bough.problem.instances import Instance, read_instances
-from bough.search.ahead import Counted
+from bough.problem.problem import Problem
+from bough.search.ahead import CountedLookAhead
 
 ROWS = {"base": 5, "wide": 11, "deep": 22}  # of OVAL21's list, from 0: among the hard ones
 NETWORKS, DOMAINS = {"cpu": "base", "cuda": "base,wide,deep"}, {"cpu": 1, "cuda": 64}
 NEVER = Deadline.never()
 
 
-def open_domains(bounding: AbstractBounding, how: Options, problem: Any, count: int) -> DomainBatch:
+def open_domains(session: AbstractSession, rule: AbstractBrancher[Any], problem: Problem, count: int) -> DomainBatch:
     """So many open domains, found by bough's own rule."""
-    rule, domains = how.brancher(), bounding.root(0.0, NEVER).domains
-    memory, ahead = rule.prepare(problem), Counted(bounding, NEVER)
+    memory, domains = rule.prepare(problem), session.root(0.0, NEVER).domains
     domains = domains[~(domains.lower > 0)]
     while 0 < len(domains) < count:
-        decision = rule.decide(memory, domains, LookAhead(ahead.estimate, 1, bounding.unsafe_boxes))
-        bounded = bounding.bound(split(domains, decision.neurons), 0.0, NEVER).domains
+        decision = rule.decide(memory, domains, CountedLookAhead(session, NEVER, domains))
+        bounded = session.bound(split(domains, decision.neurons), 0.0, NEVER).domains
         domains, memory = bounded[~(bounded.lower > 0)], decision.memory
     return domains[torch.arange(min(count, len(domains)), device=domains.lower.device)]
 
@@ -47,15 +49,15 @@ def open_domains(bounding: AbstractBounding, how: Options, problem: Any, count: 
 def run(name: str, instance: Instance, device: str, count: int, repeat: int) -> dict[str, Any]:
     """The fastest of some repetitions, and what was decided."""
     problem = load_problem(load_network(instance.network), instance.property)
-    how = Options(branching="kfsb", device=device).resolved(problem.network)
-    bounding = how.bounder().prepare(problem)
-    domains, rule = open_domains(bounding, how, problem, count), Strong()
+    plan = search_plan(Options(branching="kfsb", device=device), problem.network)
+    session = plan.bounder.prepare(problem)
+    domains, rule = open_domains(session, plan.brancher, problem, count), Strong()
     if not len(domains):
         return {"name": name, "device": device, "samples": 0}
     seconds, children = [], 0
     for _ in range(repeat + (device == "cuda")):  # on a GPU the first is not counted: steps are captured
-        ahead, began = Counted(bounding, NEVER, batch=how.batch or 1), time.perf_counter()
-        rule.decide(rule.prepare(problem), domains, LookAhead(bound=ahead.bound)).neurons.cpu()
+        ahead, began = CountedLookAhead(session, NEVER, domains, batch=plan.batch), time.perf_counter()
+        rule.decide(rule.prepare(problem), domains, ahead).neurons.cpu()
         seconds.append(time.perf_counter() - began)
         children = ahead.count
     best = min(seconds[-repeat:])

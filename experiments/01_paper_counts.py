@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.network import walk
+from bough.options import Options
 from bough.problem.property import robustness_property
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]).reshape(3, 1, 1), 0.225

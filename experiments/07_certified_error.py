@@ -16,13 +16,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
+from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.bounds.intermediate import PaperBounds
 from bough.bounds.linear import bound_clause, bound_elements, by_slopes
 from bough.bounds.relaxation import ParallelSlopes
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network.ops import Conv, Linear
+from bough.options import Options
 from bough.problem.property import Property, robustness_property
 from bough.zoo import datasets, shipped
 from bough.zoo.architectures import architecture
@@ -71,7 +72,8 @@ def rebuilt(loaded: LoadedNetwork, name: str) -> nn.Sequential:
     weights = [node.op for node in loaded.network.nodes if isinstance(node.op, Conv | Linear)]
     layers = [layer for layer in model if isinstance(layer, nn.Conv2d | nn.Linear)]
     for layer, op in zip(layers, weights, strict=True):
-        layer.weight.data, layer.bias.data = op.weight.clone(), op.bias.clone()
+        layer.weight = nn.Parameter(op.weight.clone())
+        layer.bias = nn.Parameter(op.bias.clone())
     return model
 
 

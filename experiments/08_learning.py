@@ -69,15 +69,14 @@ def main() -> int:
     needed = list(dict.fromkeys(samples for sets, _ in models.values() for samples in sets))
     device = ("--device", options.device)
     jobs = ("--jobs", max(1, options.jobs // len(needed)))
-    limit = ("--every", options.every, "--resume", "--limit-seconds", options.labels_seconds)
-    common = (*device, *jobs, *limit)
+    common = (*device, *jobs, "--every", options.every, "--resume", "--limit-seconds", options.labels_seconds)
     together(
         ["label", TABLES / table, "--out", options.out / name, "--networks", folder_of(table), *how, *common]
         for name, (table, how) in LABELS.items()
         if name in needed
     )
-    limit = ("--seed", options.seed, "--limit-seconds", options.training_seconds)
-    limit += () if options.epochs is None else ("--epochs", options.epochs)
+    epochs = () if options.epochs is None else ("--epochs", options.epochs)
+    limit = ("--seed", options.seed, "--limit-seconds", options.training_seconds, *epochs)
     trainings = []
     for name, (sets, how) in models.items():
         out = options.out / f"model-{name}"

@@ -15,10 +15,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
+from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.bench.methods import parse_method
 from bough.budget import Deadline
 from bough.cli import main as bough
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.zoo import datasets, shipped
 from bough.zoo.table import Row, as_property, as_text, read_table
@@ -89,8 +90,9 @@ def timed(rows: list[Row], out: Path, deadline: Deadline) -> int:
         if cold:
             loaded[name] = load_network(where(name))
         problem = load_problem(loaded[name], as_property(row, images))
-        limit = {"most_bounds": row.bounds} if row.verdict == "timeout" else {}
-        how = replace(parse_method(row.method).options, **limit)
+        how = parse_method(row.method).options
+        if row.verdict == "timeout":
+            how = replace(how, most_bounds=row.bounds)
         if cold:  # kernels are compiled once
             solve(problem, replace(how, attack=False, timeout=10.0))
         found = again(row, name, problem, how)
@@ -110,8 +112,8 @@ def again(row: Row, name: str, problem: Problem, how: Options) -> Row:
     result = solve(problem, how)
     if result.verdict.value != row.verdict:
         sys.exit(f"{name}, image {row.image}: {result.verdict.value} alone, {row.verdict} when it was tuned")
-    cost = {"bounds": result.bounds, "branches": result.branches, "seconds": round(result.seconds, 6)}
-    return replace(row, network=name, **cost)
+    seconds = round(result.seconds, 6)
+    return replace(row, network=name, bounds=result.bounds, branches=result.branches, seconds=seconds)
 
 
 def _key(row: Row) -> tuple[str, int]:

@@ -5,10 +5,9 @@ python experiments/11_table_2.py --scale smoke --out OUT
 
 import sys
 
+from laboratory import paper, tables
+from laboratory.statistics import Run
 from suite import BABSR, FSB, GNN, MIP, ONLINE, REDUCED, Experiment, Results, by_title, main
-
-from bough.report import paper, tables
-from bough.report.statistics import Run
 
 
 def results(runs: list[Run]) -> Results:

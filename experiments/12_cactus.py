@@ -8,15 +8,14 @@ rule had computed in order to decide, and are the honest cost.
 
 import sys
 
+from laboratory import plots, tables
+from laboratory.statistics import FIGURES, Run
 from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, by_title, main
-
-from bough.report import plots, tables
-from bough.report.statistics import FIGURES, Run
 
 
 def results(runs: list[Run]) -> Results:
     """A figure for each kind of cost."""
-    measures = ("solved", "par2", "errors")
+    measures: tuple[tables.Measure, ...] = ("solved", "par2", "errors")
     return Results(
         [tables.performance(runs, "Solved", by=by_title, measures=measures)],
         {f"_{figure}": plots.cactus(runs, figure, by=by_title) for figure in FIGURES},

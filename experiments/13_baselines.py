@@ -9,10 +9,9 @@ on average where the tightened MIP took 2736.60, and that it was faster on 78 of
 
 import sys
 
+from laboratory import plots, tables
+from laboratory.statistics import Run, renamed
 from suite import BABSR, MIP, NEURIFY, TIGHT, Experiment, Results, main
-
-from bough.report import plots, tables
-from bough.report.statistics import Run, renamed
 
 
 def results(runs: list[Run]) -> Results:

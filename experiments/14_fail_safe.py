@@ -5,10 +5,9 @@ python experiments/14_fail_safe.py --scale smoke --out OUT
 
 import sys
 
+from laboratory import paper, tables
+from laboratory.statistics import Run
 from suite import GNN, ONLINE, Experiment, Results, by_title, main
-
-from bough.report import paper, tables
-from bough.report.statistics import Run
 
 
 def results(runs: list[Run]) -> Results:

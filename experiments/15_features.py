@@ -5,10 +5,9 @@ python experiments/15_features.py --scale smoke --out OUT
 
 import sys
 
+from laboratory import paper, plots, tables
+from laboratory.statistics import Run
 from suite import BABSR, GNN, LOCAL, REDUCED, Experiment, Results, main
-
-from bough.report import paper, plots, tables
-from bough.report.statistics import Run
 
 
 def results(runs: list[Run]) -> Results:

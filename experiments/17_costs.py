@@ -14,19 +14,20 @@ from functools import wraps
 from typing import Any
 
 import torch
-from suite import BABSR, FSB, GNN, ONLINE, SOURCES, Experiment, Results, Setting, available, by_title, main, weights
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.branching.babsr import BaBSR
 from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch
 from bough.learning.rules import learnt
+from bough.options import Options
 from bough.problem.instances import read_instances
-from bough.report import paper, tables
-from bough.report.statistics import Run
-from bough.report.tables import Heading, Line, Table
 from bough.zoo.export import INSTANCES
+from laboratory import paper, tables
+from laboratory.statistics import Run
+from laboratory.tables import Heading, Line, Table
+from suite import BABSR, FSB, GNN, ONLINE, SOURCES, Experiment, Results, Setting, available, by_title, main, weights
 
 NETWORKS = ("base", "wide", "deep")
 BATCHES = (1, 128)  # domains a step

@@ -6,10 +6,9 @@ python experiments/18_geometric_means.py --scale smoke --out OUT
 import sys
 from typing import Any
 
+from laboratory import paper, tables
+from laboratory.statistics import Run
 from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, by_title, main
-
-from bough.report import paper, tables
-from bough.report.statistics import Run
 
 
 def results(runs: list[Run]) -> Results:

@@ -5,10 +5,9 @@ python experiments/19_cactus_by_difficulty.py --scale smoke --out OUT
 
 import sys
 
+from laboratory import plots, tables
+from laboratory.statistics import FIGURES, Run
 from suite import BABSR, FSB, GNN, MIP, ONLINE, Experiment, Results, main
-
-from bough.report import plots, tables
-from bough.report.statistics import FIGURES, Run
 
 
 def results(runs: list[Run]) -> Results:

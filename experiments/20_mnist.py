@@ -7,10 +7,9 @@ Networks and properties are those that come with bough; the paper's own were not
 
 import sys
 
+from laboratory import paper, plots, tables
+from laboratory.statistics import Run, renamed
 from suite import BABSR, FSB, GNN, MIP, ONLINE, REDUCED, Experiment, Results, by_title, main
-
-from bough.report import paper, plots, tables
-from bough.report.statistics import Run, renamed
 
 
 def results(runs: list[Run]) -> Results:

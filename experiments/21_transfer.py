@@ -7,10 +7,9 @@ The paper's GNN of CIFAR lost to BaBSR on all 20 MNIST properties tried. At smok
 
 import sys
 
+from laboratory import plots, tables
+from laboratory.statistics import Run
 from suite import BABSR, FOREIGN, GNN, Experiment, Results, main
-
-from bough.report import plots, tables
-from bough.report.statistics import Run
 
 
 def results(runs: list[Run]) -> Results:

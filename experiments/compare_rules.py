@@ -17,7 +17,7 @@ from statistics import fmean
 
 from bough.errors import BadInput
 from bough.report.runs import read_runs
-from bough.report.statistics import (
+from laboratory.statistics import (
     Figure,
     Run,
     compare,
@@ -28,7 +28,7 @@ from bough.report.statistics import (
     is_solved,
     network_name,
 )
-from bough.report.tables import Heading, Line, Table
+from laboratory.tables import Heading, Line, Table
 
 AGAINST = ("babsr", "fsb", "kfsb", "strong")
 FIGURES: tuple[Figure, ...] = ("branches", "bounds")

@@ -12,7 +12,8 @@ import json
 
 import torch
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
+from bough.options import Options
 from bough.zoo import demo
 
 STEPS = range(-2, 6)  # hundredths around the listed radius

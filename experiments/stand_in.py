@@ -14,18 +14,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from demo_network import Recipe, robust_loss
 from numpy.typing import NDArray
 from torch import nn
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.network import walk
+from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.torch import read_module
 from bough.verdict.result import Result, Verdict
 from bough.zoo import shapes
 from bough.zoo.datasets import DATASETS, Images
 from bough.zoo.table import DIFFICULTIES, Row, as_text, read_table, surroundings, use_of
+from demo_network import Recipe, robust_loss
 
 HERE = Path(__file__).with_name("stand_in")
 TABLE = HERE / "table.csv"
@@ -77,7 +78,7 @@ def train(model: nn.Sequential) -> float:
     learnt, seen = figures("train"), figures("test")
     x, labels = torch.tensor(learnt.pixels) / 255, torch.tensor(learnt.labels)
     for layer in model:
-        if hasattr(layer, "reset_parameters"):
+        if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.reset_parameters()
     optimiser = torch.optim.AdamW(model.parameters(), lr=RECIPE.learning_rate, weight_decay=RECIPE.decay)
     for epoch in range(RECIPE.epochs):
@@ -93,7 +94,8 @@ def train(model: nn.Sequential) -> float:
 
 def properties(name: str, wanted: int) -> list[Row]:
     """For each figure the largest radius that BaBSR still proves, as in the paper, in so many bounds; by bisection."""
-    loaded, images, rows = load_network(HERE / f"{name}.onnx"), figures("test"), []
+    loaded, images = load_network(HERE / f"{name}.onnx"), figures("test")
+    rows: list[Row] = []
     for number in range(TEST):
         pixels, label = images.at(number)
         outputs = walk.evaluate(loaded.network, torch.tensor(pixels)[None].double() / 255)[0]

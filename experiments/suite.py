@@ -23,23 +23,27 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import stand_in
 import torch
 
-from bough.api import Options
+import stand_in
 from bough.budget import Deadline
 from bough.cli import main as bough
 from bough.errors import BadInput, BoughError
 from bough.learning.dataset import MANIFEST
 from bough.learning.labels import Plan
-from bough.report import plots
+from bough.options import Options
 from bough.report.record import revision, write_text
-from bough.report.statistics import Run
-from bough.report.tables import Table
 from bough.zoo import datasets, export, labelling, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import DIFFICULTIES, Row, read_table
+from laboratory import plots
+from laboratory.statistics import Run
+from laboratory.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCALES = ("smoke", "small", "paper")
 BABSR, FSB, GNN, REDUCED, ONLINE = "BaBSR", "FSB", "GNN", "GNN-R", "GNN-online"
@@ -133,7 +137,7 @@ class Results:
     """What an experiment makes of its runs."""
 
     tables: Sequence[Table]
-    figures: Mapping[str, "plots.Drawing"] = field(default_factory=dict)
+    figures: Mapping[str, "Figure"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
     python soundness/campaign.py --seconds 120 --seed 0 --jobs 2
     python soundness/campaign.py --seed 0 --case 1234        # one case again, with every engine's answer
 
-A disagreement is shrunk and written to `soundness/regressions/`, which `tests/soundness/test_campaign.py` replays. Exit
-status 1 if there is any. Ctrl-C ends it with what was found so far.
+A disagreement is shrunk and written to `soundness/regressions/`, which `tests/against_truth/test_campaign.py` replays.
+Exit status 1 if there is any. Ctrl-C ends it with what was found so far.
 """
 
 import argparse

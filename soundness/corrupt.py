@@ -29,9 +29,10 @@ if __name__ == "__main__":
 import numpy as np
 import torch
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.bench.tasks import read_list
 from bough.errors import BoughError, CertificateError
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.verdict.certificate import VERDICTS, End, read
 from bough.verdict.check import Outcome, check

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder
+from bough.bounds.base import AbstractBounder, Capability
 from bough.bounds.dual import DualAscent
-from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
-from bough.branching.base import AbstractBrancher
+from bough.branching.base import KNOWN_RULES, AbstractBrancher
 from bough.budget import Deadline
 from bough.falsify.base import NoAttack
 from bough.falsify.pgd import GradientAttack
@@ -21,8 +20,10 @@ from bough.learning.brancher import FailSafe, Learnt
 from bough.learning.model import AbstractModel
 from bough.learning.online import Online
 from bough.learning.scene import Graph, Scene
+from bough.options import Options
+from bough.plan import search_plan
 from bough.problem.problem import Problem
-from bough.search.loop import Goal, Memory, Search, search
+from bough.search.loop import MemoryLimits, Search, search
 from bough.verdict.result import Result
 
 SECONDS = 5.0  # of one search, which ends long before by the next two
@@ -34,7 +35,9 @@ FAMILIES = ("lp", "dual", "linear", "halved", "mip")
 INTERMEDIATE = {"lp": ("tight", "fixed", "paper"), "dual": ("optimised", "tight", "fixed", "paper")}
 BATCHES = (1, 2, 7, 64)
 STEPS = (1, 6, 20)
-RELU_RULES = tuple(name for name in RULES if name not in (*INPUT_RULES, *LEARNT_RULES))
+INPUT_RULES = tuple(rule.name for rule in KNOWN_RULES.entries() if Capability.INPUT_PARTS in rule.needs)
+LEARNT_RULES = tuple(rule.name for rule in KNOWN_RULES.entries() if rule.learnt)
+RELU_RULES = tuple(name for name in KNOWN_RULES.names() if name not in (*INPUT_RULES, *LEARNT_RULES))
 SHIPPED = ("gnn", "gnn-online", "learnt-local")  # those whose weights come with bough
 
 
@@ -94,7 +97,6 @@ class Engine:
     rule: str
     intermediate: str = "auto"
     batch: int = 8
-    levels: int = 1
     steps: int = 20  # of ascent, per domain
     attack: bool = False
     tiny_memory: bool = False  # the frontier spills all the time
@@ -103,7 +105,7 @@ class Engine:
 
     def __str__(self) -> str:
         parts = [self.family, self.rule, self.intermediate, f"batch {self.batch}"]
-        parts += [f"levels {self.levels}"] * (self.levels > 1) + [f"{self.steps} steps"] * (self.family == "dual")
+        parts += [f"{self.steps} steps"] * (self.family == "dual")
         named = {"attack": self.attack, "tiny memory": self.tiny_memory, "minimum": self.minimum}
         return ", ".join(parts + [name for name, is_on in named.items() if is_on])
 
@@ -115,31 +117,41 @@ class Engine:
         """The verdict on trial."""
         if self.family == "mip":
             return solve(problem, Options(timeout=min(seconds, MIXED_SECONDS), method=self.rule))
-        bounds = "lp" if self.family == "halved" else self.family
-        named = "auto" if self.rule.startswith("adversary") else self.rule
-        gap = GAP if self.minimum else None
-        options = Options(bounds=bounds, branching=named, intermediate=self.intermediate, gap=gap, device="cpu", seed=1)
-        options = options.resolved(problem.network)
-        memory = Memory(2048.0, math.inf) if self.tiny_memory else Memory()
-        attack = GradientAttack(seed=1) if self.attack else NoAttack()
-        until = Deadline.after(seconds)
-        bounder, rule = self._bounder(options), self._rule(options)
-        goal, levels = Goal(gap), self.levels
-        return search(Search(problem, bounder, rule, attack, until, goal, self.batch, levels, memory, self.most))
+        bounds, gap = "lp" if self.family == "halved" else self.family, GAP if self.minimum else None
+        options = Options(
+            bounds=bounds, branching=self._rule(), intermediate=self.intermediate, gap=gap, device="cpu", seed=1
+        )
+        plan = search_plan(options, problem.network)
+        run = Search(
+            problem=problem,
+            bounder=self._bounder(plan.bounder),
+            brancher=plan.brancher,
+            falsifier=GradientAttack(seed=1) if self.attack else NoAttack(),
+            deadline=Deadline.after(seconds),
+            goal=plan.goal,
+            batch=self.batch,
+            memory=MemoryLimits(2048.0, math.inf) if self.tiny_memory else MemoryLimits(),
+            most_bounds=self.most,
+        )
+        return search(run)
 
-    def _bounder(self, options: Options) -> AbstractBounder:
-        usual = options.bounder()
+    def _bounder(self, usual: AbstractBounder) -> AbstractBounder:
         if not isinstance(usual, DualAscent):
             return usual
         ascent, root = Ascent(steps=self.steps, pauses=(3,)), Ascent(steps=2 * self.steps)
         return DualAscent(ascent, root, usual.intermediate, batch=max(2, self.batch))
 
-    def _rule(self, options: Options) -> AbstractBrancher:
+    def _rule(self) -> str | AbstractBrancher[Any]:
         if not self.rule.startswith("adversary"):
-            return options.brancher()
+            return self.rule
         _, name, way = self.rule.split(":")
         learnt = Learnt(Adversary(name))
-        return {"alone": learnt, "safe": FailSafe(learnt), "online": Online(learnt, least=1, rate=0.1)}[way]
+        ways: dict[str, AbstractBrancher[Any]] = {
+            "alone": learnt,
+            "safe": FailSafe(learnt),
+            "online": Online(learnt, least=1, rate=0.1),
+        }
+        return ways[way]
 
 
 def engines(number: int, inputs: int, *, ball: bool) -> list[Engine]:
@@ -163,7 +175,6 @@ def engines(number: int, inputs: int, *, ball: bool) -> list[Engine]:
                 rules[turn % len(rules)],
                 kinds[number // 3 % len(kinds)],
                 BATCHES[number // 2 % len(BATCHES)] if relu else 16,
-                1 + (number // 5) % 3 if relu else 1,
                 STEPS[number // 4 % len(STEPS)],
                 attack=number % 5 == 0,
                 tiny_memory=number % 4 == 1,

@@ -21,16 +21,21 @@ from torch import Tensor
 
 from bough import api
 from bough.bounds import kernels
-from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
+from bough.bounds.base import AbstractBounder, AbstractEstimates, AbstractSession, Bounded, Capabilities
+from bough.bounds.lp import BasisNumbers
 from bough.bounds.reduced import Reduced
+from bough.bounds.witness import AbstractWitness
+from bough.branching.base import AbstractLookAhead
 from bough.budget import Deadline
-from bough.domain.batch import Bounds, DomainBatch, Relaxed
+from bough.domain.arrays import Arrays
+from bough.domain.batch import Bounds, DomainBatch, InputParts, Relaxation
 from bough.network.graph import Network, Node
 from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
 from bough.network.rewrite import GraphBuilder, Window
 from bough.problem.problem import Problem
 from bough.problem.property import Ball, Box, Clause, Property
+from bough.search.ahead import CountedLookAhead
 
 if TYPE_CHECKING:
     import pytest  # which machines with a GPU need not have
@@ -282,15 +287,19 @@ class Judged(AbstractBounder):
     conditional: bool = False
     seen: Counter[str] = field(default_factory=Counter)
 
-    def prepare(self, problem: Problem) -> "_Judging":
+    def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> "_Judging":
         """Start both."""
-        return _Judging(self, self.bounder.prepare(problem))
+        return _Judging(self, self.bounder.prepare(problem, witness))
 
 
-class _Judging(AbstractBounding):
-    def __init__(self, judge: Judged, inner: AbstractBounding) -> None:
+class _Judging(AbstractSession, AbstractEstimates):
+    def __init__(self, judge: Judged, inner: AbstractSession) -> None:
         self._judge = judge
         self._inner = inner
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._inner.capabilities, estimates=self)
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         return self._judged(self._inner.root(cutoff, deadline))
@@ -298,9 +307,9 @@ class _Judging(AbstractBounding):
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         return self._judged(self._inner.bound(domains, cutoff, deadline))
 
-    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
-        self._judge.seen["estimates"] += 2 * neurons.numel()
-        return self._inner.estimate(domains, neurons, deadline)
+    def estimate(self, domains: DomainBatch, choices: Tensor, deadline: Deadline) -> Tensor:
+        self._judge.seen["estimates"] += 2 * choices.numel()
+        return CountedLookAhead(self._inner, deadline, domains).estimate(domains, choices)
 
     def splittable(self, domains: DomainBatch) -> Tensor:
         return self._inner.splittable(domains)
@@ -308,20 +317,14 @@ class _Judging(AbstractBounding):
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
         return self._inner.split(domains, choices)
 
-    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
-        return self._inner.unsafe_boxes(domains)
-
-    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed | None:
-        return self._inner.relaxed(domains, deadline)
-
     def notes(self) -> Mapping[str, float]:
         return self._inner.notes()
 
-    def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
+    def pack(self, domains: DomainBatch) -> Arrays:
         return self._inner.pack(domains)
 
-    def unpack(self, columns: tuple[Tensor, ...]) -> DomainBatch:
-        return self._inner.unpack(columns)
+    def unpack(self, packed: Arrays) -> DomainBatch:
+        return self._inner.unpack(packed)
 
     def _judged(self, bounded: Bounded) -> Bounded:
         judge, domains = self._judge, bounded.domains
@@ -338,6 +341,57 @@ class _Judging(AbstractBounding):
             box = boxes[int(domains.clause[d])]
             assert bool(((point >= box.lower) & (point <= box.upper)).all())
         return bounded
+
+
+class Packing(AbstractSession):
+    """A session that bounds nothing: it only packs domains, as sessions do unless they know better."""
+
+    def root(self, cutoff: float, deadline: Deadline) -> Bounded:
+        raise NotImplementedError
+
+    def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
+        raise NotImplementedError
+
+
+def relaxation_of(session: AbstractSession, domains: DomainBatch) -> Relaxation:
+    """What a session says of domains, which has to keep that."""
+    relaxations = session.capabilities.relaxations
+    assert relaxations is not None
+    return relaxations.relaxed(domains, Deadline.never())
+
+
+@dataclass
+class ToldLookAhead(AbstractLookAhead):
+    """A look-ahead that answers as it is told; what it is not told of is an error."""
+
+    estimates: Callable[[DomainBatch, Tensor], Tensor] | None = None
+    bounds: Callable[[DomainBatch, Tensor], Tensor] | None = None
+    boxes: Callable[[DomainBatch], tuple[Tensor, Tensor] | None] | None = None
+    relaxation: Callable[[DomainBatch], Relaxation | None] | None = None
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        assert self.estimates is not None
+        return self.estimates(domains, neurons)
+
+    def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        assert self.bounds is not None
+        return self.bounds(domains, neurons)
+
+    def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def relaxed(self, domains: DomainBatch) -> Relaxation | None:
+        return None if self.relaxation is None else self.relaxation(domains)
+
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        return None if self.boxes is None else self.boxes(domains)
+
+    def input_parts(self, domains: DomainBatch) -> InputParts:
+        return domains.carried(InputParts)
+
+    def among(self, rows: Tensor) -> "ToldLookAhead":
+        del rows
+        return self
 
 
 # Operators as matrices
@@ -462,8 +516,7 @@ def _grow(
         if slack >= 0:
             yield Piece(signs, rows, limits, *maps[-1], slack)
         return
-    layer = network.layer_of(len(signs))
-    i = network.relus[layer]
+    i = next(node for node in network.relus if len(signs) < network.slices[node].stop)
     matrix, constant = maps[network.nodes[i].inputs[0]]
     at = len(signs) - network.slices[i].start
     row, least = matrix[at], constant[at] + np.minimum(matrix[at] * box[0], matrix[at] * box[1]).sum()
@@ -649,7 +702,7 @@ def domains_of(bounds: Bounds, functional: Tensor, signs: Tensor | None = None) 
         functional=functional.expand(count, -1),
         depth=torch.zeros(count, dtype=torch.int64),
         last_split=torch.full((count, 1), -1),
-        start=(torch.zeros(count, dtype=torch.int64),),
+        start=BasisNumbers(torch.zeros(count, dtype=torch.int64)),
     )
 
 
@@ -666,12 +719,17 @@ def ascend_in_float64(patch: "pytest.MonkeyPatch") -> None:
     """
     to, run, relax = Reduced.to, Ascent.run, kernels.relax
 
-    def exact(self: Ascent, climber: Climber, asked: Question, start: Duals, *more: Any, **named: Any) -> Ascended:
-        lines = None if asked.lines is None else (asked.lines[0].double(), asked.lines[1].double(), asked.lines[2])
-        seed = None if asked.seed is None else asked.seed.double()
-        asked = replace(asked, rows=asked.rows.double(), offsets=asked.offsets.double(), lines=lines, seed=seed)
-        found = run(self, climber, asked, Duals(start.p.double(), start.logits.double()), *more, **named)
-        return Ascended(Duals(found.duals.p.float(), found.duals.logits.float()), found.value)
+    def exact(
+        self: Ascent, climber: Climber, functionals: Functionals, start: Duals, *more: Any, **named: Any
+    ) -> Ascended:
+        chords = functionals.chords
+        if chords is not None:
+            chords = replace(chords, slope=chords.slope.double(), intercept=chords.intercept.double())
+        seed = None if functionals.seed is None else functionals.seed.double()
+        rows, offsets = functionals.rows.double(), functionals.offsets.double()
+        functionals = replace(functionals, rows=rows, offsets=offsets, chords=chords, seed=seed)
+        ascended = run(self, climber, functionals, start.map(Tensor.double), *more, **named)
+        return Ascended(ascended.duals.map(Tensor.float), ascended.value)
 
     def tied(nu: Tensor, *more: Any) -> None:
         assert nu.dtype == torch.float64

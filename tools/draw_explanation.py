@@ -23,22 +23,25 @@ import torch
 from tests.support import clause, generator, normal, planet_optimum, problem, sequential, tensor
 
 from bough import drawing
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.bounds.ascent import Ascent
+from bough.bounds.base import AbstractSession
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.linear import Region, bound_clause, by_slopes
 from bough.bounds.lp import PlanetLP
 from bough.bounds.relaxation import AdaptiveSlopes, ParallelSlopes
+from bough.branching.base import KNOWN_RULES, RuleSettings
 from bough.branching.improvement import improvements
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.drawing import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, SKY, VERMILION
-from bough.learning.rules import learnt
 from bough.network.graph import Network
 from bough.network.ops import Linear
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import Box
+from bough.search.ahead import CountedLookAhead
 from bough.search.observe import AbstractObserver, Family
 from bough.zoo import demo
 
@@ -122,7 +125,7 @@ class Watched(AbstractObserver):
     def _node(self, family: Family, row: int, made: dict[bytes, Family]) -> Node:
         signs = family.children.signs[row]
         below = made.get(_key(signs))
-        choice = None if below is None or below.split is None else int(below.split.choices[0, 0])
+        choice = None if below is None or below.split is None else int(below.split.choices[0])
         children = () if below is None else tuple(self._node(below, k, made) for k in (0, 1))
         return Node(signs, float(family.children.lower[row]), bool(family.closed[row]), choice, children)
 
@@ -303,9 +306,9 @@ def draw_splitting(path: Path) -> None:
     drawing.save(figure, path)
 
 
-def _best_split(planet: Any, root: DomainBatch) -> torch.Tensor:
+def _best_split(planet: AbstractSession, root: DomainBatch) -> torch.Tensor:
     candidates = root.bounds.ambiguous()[0].nonzero()[:, 0]
-    worst = planet.estimate(root, candidates[None], NEVER)[0].min(dim=1).values
+    worst = CountedLookAhead(planet, NEVER, root).estimate(root, candidates[None])[0].min(dim=1).values
     return candidates[worst.argmax()][None]
 
 
@@ -390,12 +393,10 @@ def scored(asked: Problem) -> Scored:
     """By dual ascent, as the weights were trained."""
     from bough.learning.scene import Graph, see
 
-    rule: Any = learnt("gnn", None, None, "dual")
+    rule: Any = KNOWN_RULES.entry("gnn").make(RuleSettings(bounder="dual"))
     bounding = DualAscent(intermediate=FIXED).prepare(asked)
     root = bounding.root(0.0, NEVER).domains
     relaxed = bounding.relaxed(root, NEVER)
-    if relaxed is None:
-        raise SystemExit("dual ascent has no relaxation to show")
     with torch.no_grad():
         said = rule.rule.model(Graph.of(asked, root, relaxed), see(asked, root, relaxed))[0]
     candidates = root.bounds.ambiguous()[0].nonzero()[:, 0]

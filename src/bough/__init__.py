@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bough.api import Options as Options
     from bough.api import minimum as minimum
     from bough.api import robustness as robustness
     from bough.api import verify as verify
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from bough.errors import SolverFailure as SolverFailure
     from bough.errors import UnsupportedOperator as UnsupportedOperator
     from bough.network.graph import Network as Network
+    from bough.options import Options as Options
     from bough.problem.problem import Problem as Problem
     from bough.problem.property import Ball as Ball
     from bough.problem.property import Box as Box
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "bough.api": ("Options", "minimum", "robustness", "verify"),
+    "bough.api": ("minimum", "robustness", "verify"),
     "bough.bounds.dual": ("DualAscent",),
     "bough.bounds.intermediate": ("PaperBounds", "TightBounds"),
     "bough.bounds.lp": ("PlanetLP",),
@@ -53,6 +53,7 @@ _HOMES = {
         "UnsupportedOperator",
     ),
     "bough.network.graph": ("Network",),
+    "bough.options": ("Options",),
     "bough.problem.problem": ("Problem",),
     "bough.problem.property": ("Ball", "Box", "Clause", "Property"),
     "bough.verdict.counterexample": ("Counterexample",),

@@ -7,8 +7,9 @@ wrong, or if one that is due does not come in time.
 from collections.abc import Callable
 from pathlib import Path
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.errors import OutputError
+from bough.options import Options
 from bough.report.picture import Caption, counterexample_picture
 from bough.verdict.counterexample import Counterexample
 from bough.verdict.result import Verdict

@@ -22,7 +22,7 @@ INSTALLED = importlib.util.find_spec("maraboupy") is not None
 def test_without_it_there_is_one_sentence(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(BadInput, match="Marabou is not installed; install maraboupy, or use another --method"):
-        api.Options(method="marabou")
+        Options(method="marabou")
     assert main(["verify", str(tmp_path / "a.onnx"), str(tmp_path / "a.vnnlib"), "--method", "marabou"]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == (
@@ -84,11 +84,11 @@ def fake(monkeypatch):
 @pytest.mark.parametrize("said", ["unsat", "sat", "TIMEOUT", "ERROR"])
 def test_what_it_says_is_tried_and_attributed(fake, said, monkeypatch, capsys):
     case = hard_case("dense", 0, safe=False, away=0.1)
-    inside = api.solve(case.problem, api.Options(method="mip-planet")).counterexample
+    inside = api.solve(case.problem, Options(method="mip-planet")).counterexample
     assert inside is not None
     monkeypatch.setattr(fake, "said", said)
     monkeypatch.setattr(fake, "point", tuple(inside.x.tolist()))
-    result = api.solve(case.problem, api.Options(method="marabou"))
+    result = api.solve(case.problem, Options(method="marabou"))
     verdicts = {"unsat": Verdict.VERIFIED, "sat": Verdict.FALSIFIED, "TIMEOUT": Verdict.TIMEOUT}
     assert result.verdict is verdicts.get(said, Verdict.UNKNOWN)
     assert result.branches == 7 * len(fake.asked)
@@ -105,7 +105,7 @@ def test_a_point_that_is_none_leaves_it_unknown(fake, monkeypatch):
     case = hard_case("dense", 0, safe=True)
     monkeypatch.setattr(fake, "said", "sat")
     monkeypatch.setattr(fake, "point", (0.0,) * case.problem.network.inputs)
-    result = api.solve(case.problem, api.Options(method="marabou"))
+    result = api.solve(case.problem, Options(method="marabou"))
     assert (result.verdict, result.counterexample) == (Verdict.UNKNOWN, None)
 
 
@@ -114,7 +114,7 @@ def test_a_point_that_is_none_leaves_it_unknown(fake, monkeypatch):
 def test_where_it_is_installed_it_agrees_with_enumeration(kind):
     for seed in range(4):
         case = hard_case(kind, seed, safe=seed % 2 == 0, away=1e-2)
-        result = api.solve(case.problem, api.Options(method="marabou", timeout=20.0))
+        result = api.solve(case.problem, Options(method="marabou", timeout=20.0))
         # Its points lie on the rim of the unsafe set, which the runtime may not confirm.
         allowed = (Verdict.VERIFIED,) if case.least > 0 else (Verdict.FALSIFIED, Verdict.UNKNOWN)
         assert result.verdict in allowed, result.reason

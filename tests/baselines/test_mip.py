@@ -56,7 +56,7 @@ TOLERANCE = 1e-6  # of the enumeration's own LPs
 
 
 def solve(asked: Problem, method: str = "mip-planet", **options: Any) -> Result:
-    return api.solve(asked, api.Options(method=method, **options))
+    return api.solve(asked, Options(method=method, **options))
 
 
 def minimum(case: Case, number: int, policy: AbstractIntermediate, solver: str) -> MixedSolution:
@@ -268,7 +268,7 @@ class Interrupts(AbstractObserver):
 
 def test_progress_is_told_and_an_interrupt_is_heard():
     watch, clock = Interrupts(), Deadline.never()
-    result = api.solve(wide(0), api.Options(method="mip-planet"), [watch])
+    result = api.solve(wide(0), Options(method="mip-planet"), [watch])
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "interrupted")
     assert clock.elapsed() < 10
     assert watch.lines[0].startswith("clause 1 of 1   bound ")
@@ -304,33 +304,33 @@ def _fails(*_: object) -> None:
 def test_options_that_a_baseline_does_not_heed_are_refused():
     for field in ({"branching": "babsr"}, {"bounds": "lp"}, {"gap": 1e-3}, {"batch": 2}, {"most_bounds": 7}):
         with pytest.raises(BadInput, match=f"method mip-planet takes no option '{next(iter(field))}'"):
-            api.Options(method="mip-planet", **field)
+            Options(method="mip-planet", **field)
     with pytest.raises(BadInput, match="only mip-planet and mip-tight take a solver"):
-        api.Options(solver="highs")
+        Options(solver="highs")
     with pytest.raises(BadInput, match="relu-bab has LP bounds"):
-        api.Options(method="relu-bab", bounds="dual")
+        Options(method="relu-bab", bounds="dual")
     with pytest.raises(BadInput, match="there is no method 'planet'; there are: auto, mip-planet"):
-        api.Options(method="planet")
+        Options(method="planet")
 
 
 @pytest.mark.parametrize(("solver", "package"), [("gurobi", "gurobipy"), ("scip", "pyscipopt")])
 def test_a_solver_that_is_not_there_is_named(solver, package, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(BadInput, match=f"is not installed; install {package}, or use --solver highs"):
-        api.Options(method="mip-tight", solver=solver)
+        Options(method="mip-tight", solver=solver)
 
 
 def test_relu_bab_is_a_search_with_a_naive_rule():
     for safe in (True, False):
         case = hard_case("residual", 2, safe=safe)
-        options = api.Options(method="relu-bab", attack=False)
+        options = Options(method="relu-bab", attack=False)
         told = options.resolved(case.problem.network).told()
         assert told["bounder"] == "lp"
         assert told["branching"] in {"widest", "earliest", "random"}
         result = api.solve(case.problem, options)
         assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
         assert result.proved
-    other = api.Options(method="relu-bab", branching="babsr").resolved(case.problem.network)
+    other = Options(method="relu-bab", branching="babsr").resolved(case.problem.network)
     assert (other.branching, other.bounds, other.method) == ("babsr", "lp", "relu-bab")
     assert set(METHODS).isdisjoint(RULES)
 
@@ -338,4 +338,4 @@ def test_relu_bab_is_a_search_with_a_naive_rule():
 def test_auto_never_asks_a_mixed_integer_solver(monkeypatch):
     monkeypatch.setattr(MixedInteger, "solve", _fails)
     case = hard_case("dense", 1, safe=True)
-    assert api.solve(case.problem, api.Options()).proved
+    assert api.solve(case.problem, Options()).proved

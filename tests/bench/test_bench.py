@@ -346,12 +346,12 @@ def test_built_in_methods(name: str) -> None:
     assert method.name == name
     assert name in BUILT_IN
     if name == "auto":
-        assert method.options == api.Options()
+        assert method.options == Options()
 
 
 def test_a_method_by_its_fields() -> None:
     method = parse_method("lp-babsr, bounds=dual,batch=1,attack=false,gap=none,seed=7,intermediate=fixed")
-    wanted = api.Options(bounds="dual", branching="babsr", batch=1, attack=False, seed=7, intermediate="fixed")
+    wanted = Options(bounds="dual", branching="babsr", batch=1, attack=False, seed=7, intermediate="fixed")
     assert method.options == wanted
     assert method.name == "lp-babsr,bounds=dual,batch=1,attack=false,gap=none,seed=7,intermediate=fixed"
     assert parse_method("gap=0.5").options.gap == 0.5

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.support import (
     KINDS,
+    ToldLookAhead,
     box_around,
     clause,
     generator,
@@ -23,19 +24,20 @@ from tests.support import (
     with_ball,
 )
 
-from bough.api import Options
-from bough.bounds.boxes import Cut, HalvedLP, HalvedLPBounding, LinearBounding, LinearBounds, _outside
+from bough.bounds.base import Capability
+from bough.bounds.boxes import HalvedLP, HalvedLPSession, LinearBounds, LinearSession, _outside
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.linear import bound_rows, by_slopes
 from bough.bounds.relaxation import AdaptiveSlopes
-from bough.branching import INPUT_RULES
-from bough.branching.base import LookAhead
+from bough.branching.base import KNOWN_RULES
 from bough.branching.inputs import BaBSB, Combined, Longest, Smear
 from bough.budget import Deadline, OutOfTime
-from bough.domain.batch import DomainBatch
+from bough.domain.batch import DomainBatch, InputParts
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.network import walk
+from bough.options import Options
+from bough.plan import search_plan
 from bough.problem.property import Ball, Box
 from bough.search.loop import Goal, Search, search
 from bough.verdict.result import Verdict
@@ -55,7 +57,7 @@ def mixed_problem(kind, seed, p=None):
     return problem(network, boxes, clauses)
 
 
-def grown(asked, seed=0, times=4) -> tuple[LinearBounding, DomainBatch]:
+def grown(asked, seed=0, times=4) -> tuple[LinearSession, DomainBatch]:
     """Domains of several depths, halved and split at random."""
     bounding, g = LinearBounds().prepare(asked), generator(seed)
     domains = bounding.root(0.0, NEVER).domains
@@ -76,7 +78,7 @@ def grown(asked, seed=0, times=4) -> tuple[LinearBounding, DomainBatch]:
 def test_bounds_hold_at_every_sample_of_the_domain(kind, p):
     asked = mixed_problem(kind, 3, p)
     _, domains = grown(asked)
-    cut, tested = Cut(*domains.start), 0
+    cut, tested = domains.carried(InputParts), 0
     for d in range(len(domains)):
         c = asked.clauses[int(domains.clause[d])]
         ball = asked.property.boxes[c.box].ball
@@ -108,7 +110,7 @@ def test_each_row_is_bounded_as_by_the_general_walk(kind):
         mine = domains[domains.clause == number]
         if not len(mine):
             continue
-        cut = Cut(*mine.start)
+        cut = mine.carried(InputParts)
         where = TightBounds().at_root(asked.network, asked.property.boxes[c.box], NEVER)
         where = replace(where, lower=cut.lower, upper=cut.upper, bounds=mine.bounds)
         weights = bounding._weights if len(c.offsets) == 3 else torch.eye(len(c.offsets), dtype=torch.float64)
@@ -137,7 +139,7 @@ def test_a_batch_is_bounded_as_its_domains_alone(kind, seed):
         for side in ("lower", "upper"):
             mine, ours = (getattr(bounded.domains.bounds, side) for bounded in (alone, together))
             torch.testing.assert_close(mine, ours[d : d + 1], rtol=1e-9, atol=1e-9)
-        assert torch.equal(Cut(*alone.domains.start).lower[0], Cut(*together.domains.start).lower[d])
+        assert torch.equal(alone.domains.carried(InputParts).lower[0], together.domains.carried(InputParts).lower[d])
         assert alone.points.shape == (1, asked.network.inputs)
 
 
@@ -183,7 +185,7 @@ def test_boxes_are_outside_a_ball_only_if_no_point_of_them_is_in_it(p):
         near = rim * (1 + float(normal(g, 1)) * 10.0 ** -integer(g, 0, 17))
         far = near + (near - centre).sign() * normal(g, 3).abs()
         low, high = torch.minimum(near, far), torch.maximum(near, far)
-        outside = bool(_outside(ball, Cut(low[None], high[None], low[None]))[0])
+        outside = bool(_outside(ball, InputParts(low[None], high[None], low[None]))[0])
         seen += outside
         nearest = torch.minimum(torch.maximum(centre, low), high)
         assert not (outside and in_ball(ball, nearest.tolist()))
@@ -208,8 +210,8 @@ def test_children_cover_their_parent():
     root = bounding.root(0.0, NEVER).domains
     neurons, inputs = asked.network.neurons, asked.network.inputs
     for k in range(inputs):
-        cut = Cut(*bounding.split(root, torch.full((len(root),), neurons + k)).start)
-        whole = Cut(*root.start)
+        cut = bounding.split(root, torch.full((len(root),), neurons + k)).carried(InputParts)
+        whole = root.carried(InputParts)
         assert torch.equal(cut.lower[::2], whole.lower)
         assert torch.equal(cut.upper[1::2], whole.upper)
         assert torch.equal(cut.upper[::2, k], cut.lower[1::2, k])
@@ -253,7 +255,7 @@ def test_the_lp_sharpens_and_its_slopes_are_shadow_prices(kind):
     bounding._linear = linear
     sharp = bounding.bound(fresh, torch.inf, NEVER)
     assert bool((sharp.domains.lower >= plain.lower - 1e-12).all())
-    cut = Cut(*sharp.domains.start)
+    cut = sharp.domains.carried(InputParts)
     assert bool(((sharp.points >= cut.lower) & (sharp.points <= cut.upper)).all())
     for d in range(len(domains)):
         c = asked.clauses[int(domains.clause[d])]
@@ -266,15 +268,15 @@ def test_the_lp_sharpens_and_its_slopes_are_shadow_prices(kind):
         assert gain >= 1e-3 * float(cut.width[0, k]) * max(0.0, float(cut.slope[0, k])) - 1e-9
 
 
-def optimum(bounding: HalvedLPBounding, domains: DomainBatch, d: int, k: int | None = None, by: float = 0.0) -> float:
+def optimum(bounding: HalvedLPSession, domains: DomainBatch, d: int, k: int | None = None, by: float = 0.0) -> float:
     """The LP's proved value over a domain's box, one side moved inwards."""
-    cut, one = Cut(*domains.start), slice(d, d + 1)
+    cut, one = domains.carried(InputParts), slice(d, d + 1)
     lower = cut.lower[one].clone()
     if k is not None:
         lower[0, k] += by * float(cut.width[d, k])
     c = bounding._problem.clauses[int(domains.clause[d])]
-    part = lower, cut.upper[one], domains.bounds[one]
-    return float(bounding._lp.over_part(c, part, torch.inf, NEVER)[0].lower[0, 0])
+    proved, _ = bounding._lp.over_part(c, (lower, cut.upper[one]), domains.bounds[one], torch.inf, NEVER)
+    return float(proved.lower[0, 0])
 
 
 @pytest.mark.parametrize("kind", ["dense", "residual"])
@@ -293,7 +295,7 @@ def test_rules_choose_what_can_be_split_whatever_the_order(rule):
     asked = mixed_problem("dense", 11)
     bounding, domains = grown(asked, times=3)
     domains = domains[bounding.splittable(domains).any(dim=1)]
-    look = LookAhead(lambda d, n: bounding.estimate(d, n, NEVER))
+    look = ToldLookAhead(lambda d, n: bounding.estimate(d, n, NEVER))
     memory = rule.prepare(asked)
     chosen = rule.decide(memory, domains, look).neurons
     possible = bounding.splittable(domains)
@@ -310,11 +312,8 @@ def test_babsb_takes_the_input_whose_worse_half_is_best():
     asked = mixed_problem("dense", 13)
     bounding = LinearBounds().prepare(asked)
     root = bounding.root(0.0, NEVER).domains
-    chosen = (
-        BaBSB(few=0)
-        .decide(BaBSB().prepare(asked), root, LookAhead(lambda d, n: bounding.estimate(d, n, NEVER)))
-        .neurons
-    )
+    look = ToldLookAhead(lambda d, n: bounding.estimate(d, n, NEVER))
+    chosen = BaBSB(few=0).decide(BaBSB().prepare(asked), root, look).neurons
     for d in range(len(root)):
         one = replace(root[torch.tensor([d])], lower=tensor([-torch.inf]))
         values = []
@@ -328,7 +327,7 @@ def test_babsb_takes_the_input_whose_worse_half_is_best():
 def test_smear_and_longest_are_their_formulas():
     asked = mixed_problem("dense", 17)
     _, domains = grown(asked, times=2)
-    cut, neurons = Cut(*domains.start), asked.network.neurons
+    cut, neurons = domains.carried(InputParts), asked.network.neurons
     smear = Smear().decide(Smear().prepare(asked), domains).neurons - neurons
     longest = Longest().decide(Longest().prepare(asked), domains).neurons - neurons
     for d in range(len(domains)):
@@ -352,15 +351,22 @@ def test_a_deadline_is_heard():
 def test_auto_halves_inputs_where_there_are_few():
     g = generator(0)
     few = sequential(*[(torch.randn(20, n, generator=g).tolist(), [0.0] * 20) for n in (5, 20)], ([[1.0] * 20], [0.0]))
-    chosen = Options().resolved(few)
-    assert (chosen.bounds, chosen.branching, chosen.device) == ("linear", "babsb", "cpu")
-    assert "only 5 inputs, which are halved" in Options().why(few)
-    assert Options(branching="kfsb").resolved(few).bounds == "dual"
-    assert Options(branching="longest").resolved(few).bounds == "linear"
-    for rule, bounds in [("babsb", "dual"), ("shadow", "linear"), ("kfsb", "linear")]:
-        with pytest.raises(BadInput, match="halve"):
+    chosen = search_plan(Options(), few)
+    assert (chosen.settings.bounder, chosen.settings.branching, chosen.settings.device) == ("linear", "babsb", "cpu")
+    assert isinstance(chosen.bounder, LinearBounds)
+    assert isinstance(chosen.brancher, BaBSB)
+    assert "only 5 inputs, which are halved" in chosen.words
+    for rule, bounds in [("kfsb", "dual"), ("longest", "linear"), ("shadow", "lp")]:
+        assert search_plan(Options(branching=rule), few).settings.bounder == bounds
+    for rule, bounds, word in [
+        ("babsb", "dual", "halved"),
+        ("shadow", "linear", "shadow prices"),
+        ("kfsb", "linear", "halves"),
+    ]:
+        with pytest.raises(BadInput, match=word):
             Options(branching=rule, bounds=bounds)
-    assert set(INPUT_RULES) == {"babsb", "smear", "shadow", "longest", "combined"}
+    halving = {rule.name for rule in KNOWN_RULES.entries() if Capability.INPUT_PARTS in rule.needs}
+    assert halving == {"babsb", "smear", "shadow", "longest", "combined"}
 
 
 def test_the_domains_of_this_file_differ():

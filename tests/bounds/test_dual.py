@@ -6,6 +6,7 @@ time in mid-ascent loses nothing.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,10 +33,10 @@ from torch import Tensor
 
 from bough.bounds import ascent as ascents
 from bough.bounds import dual
-from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question, evaluate, first_values
-from bough.bounds.dual import MOST_HALF, DualAscent, DualBounding, _fresh
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals, evaluate, first_values
+from bough.bounds.dual import MOST_HALF, DualAscent, DualSession, PackedDuals, _fresh
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
-from bough.bounds.lp import PlanetLP
+from bough.bounds.lp import BasisNumbers, PlanetLP
 from bough.bounds.optimised import OptimisedBounds
 from bough.bounds.reduced import reduce
 from bough.branching.babsr import BaBSR
@@ -94,9 +95,9 @@ def tree(kind: str, seed: int, depth: int = 3) -> tuple[list[DomainBatch], Probl
     return found, asked
 
 
-def no_basis(domains: DomainBatch) -> tuple[Tensor, ...]:
+def no_basis(domains: DomainBatch) -> BasisNumbers:
     """What the LP takes as the start of domains that it has not met."""
-    return (torch.zeros(len(domains), dtype=torch.int64),)
+    return BasisNumbers(torch.zeros(len(domains), dtype=torch.int64))
 
 
 def test_ascent_is_never_above_the_lp_and_nearly_reaches_it():
@@ -140,9 +141,9 @@ def test_a_child_starts_at_its_parents_value(kind):
             assert bool((children.lower >= root.lower - 1e-4 * (1 + root.lower.abs())).all())
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual"])
-def test_children_of_several_splits_start_at_their_parents_value(kind, levels):
+def test_descendants_start_at_the_roots_value(kind, depth):
     """Where the coefficients on the split ReLUs are not negative, multipliers make up for what splitting changes."""
     tried = 0
     for seed in range(6):
@@ -152,19 +153,22 @@ def test_children_of_several_splits_start_at_their_parents_value(kind, levels):
         bounding = DualAscent(ascent=Ascent(steps=0)).prepare(asked)
         root = bounding.root(np.inf, NEVER).domains
         (place,) = bounding._places.values()
-        at_root = evaluate(place.climber, *bounding._question(place, root))
+        at_root = evaluate(place.climber, *bounding._functionals(place, root))
         value, nu = float(at_root.value[0]), at_root.nu[0].clone()
         good = place.net.neurons[nu > 1e-6]
-        if len(good) < levels:
+        if len(good) < depth:
             continue
         for _ in range(5):
-            chosen = good[torch.randperm(len(good), generator=g)[:levels]]
-            children = split(replace(root, lower=torch.full_like(root.lower, -torch.inf)), chosen[None])
-            question, start = bounding._question(place, children)
-            found = Ascent(steps=0).run(place.climber, question, start, _fresh(place.net, children)).value
-            np.testing.assert_allclose(found.numpy(), value, rtol=1e-4, atol=1e-4 * (1 + abs(value)))
-            proved = bounding.bound(children, np.inf, NEVER).domains.lower
-            assert bool((proved >= float(root.lower) - 1e-4 * (1 + abs(value))).all())
+            domains = root
+            for neuron in good[torch.randperm(len(good), generator=g)[:depth]]:
+                children = split(domains, neuron.expand(len(domains)))
+                children = replace(children, lower=torch.full_like(children.lower, -torch.inf))
+                functionals, start = bounding._functionals(place, children)
+                found = Ascent(steps=0).run(place.climber, functionals, start, _fresh(place.net, children)).value
+                np.testing.assert_allclose(found.numpy(), value, rtol=1e-4, atol=1e-4 * (1 + abs(value)))
+                domains = bounding.bound(children, np.inf, NEVER).domains
+                assert bool((domains.lower >= float(root.lower) - 1e-4 * (1 + abs(value))).all())
+            assert len(domains) == 2**depth
             tried += 1
     assert tried >= 10
 
@@ -172,7 +176,7 @@ def test_children_of_several_splits_start_at_their_parents_value(kind, levels):
 # Batches
 
 
-def mixed(kind: str, seed: int, config: DualAscent, most: int = 40) -> tuple[DualBounding, DomainBatch]:
+def mixed(kind: str, seed: int, config: DualAscent, most: int = 40) -> tuple[DualSession, DomainBatch]:
     """A bounder after its root, and a shuffled batch of children of several clauses and boxes, at two depths."""
     g = generator(seed)
     network = KINDS[kind](g)
@@ -217,15 +221,16 @@ def test_a_batch_is_bounded_as_its_domains_alone(kind, intermediate, monkeypatch
     bounding._batch = 3
     in_pieces = bounding.bound(children, np.inf, NEVER)
     close(in_pieces.domains.lower, together.lower)
-    close(in_pieces.domains.start[0], together.start[0])  # by clause, positive bounds are all reported as one number
+    # By clause, positive bounds are all reported as one number, duals as they are.
+    close(in_pieces.domains.carried(Duals).p, together.carried(Duals).p)
     assert torch.equal(in_pieces.domains.signs, children.signs)
     assert in_pieces.owners().unique().tolist() == list(range(len(children)))
     alone = DomainBatch.concatenate(
         [bounding.bound(children[torch.tensor([d])], np.inf, NEVER).domains for d in range(len(children))]
     )
     close(alone.lower, together.lower)
-    for ours, theirs in zip(alone.start, together.start, strict=True):
-        close(ours, theirs)
+    close(alone.carried(Duals).p, together.carried(Duals).p)
+    close(alone.carried(Duals).logits, together.carried(Duals).logits)
     assert len(alone.lower.unique()) >= (2 if bounding._own_lines else 5)  # they do differ
 
 
@@ -239,7 +244,7 @@ def test_a_batch_starts_as_its_domains_alone(kind, intermediate):
     bounding._batch = 1
     alone = bounding.bound(children, np.inf, NEVER).domains
     close(alone.lower, together.lower)
-    close(alone.start[0], together.start[0])
+    close(alone.carried(Duals).p, together.carried(Duals).p)
 
 
 def test_the_size_of_a_piece_is_the_configurations():
@@ -252,7 +257,7 @@ def test_the_size_of_a_piece_is_the_configurations():
     assert sum(sizes) == len(children)
 
 
-def count_of(asked: Question, named: dict[str, object]) -> int:
+def count_of(asked: Functionals, named: dict[str, object]) -> int:
     """How many rows an ascent works on: `each` names the domain of every row where there are more rows than domains."""
     each = named.get("each")
     return len(each) if isinstance(each, Tensor) else len(asked.offsets)
@@ -262,7 +267,7 @@ def spy(sizes: list[int]) -> Callable[..., Ascended]:
     """Ascent that writes down how many domains it is asked about."""
     honest = Ascent.run
 
-    def run(self: Ascent, climber: Climber, asked: Question, *more: object, **named: object) -> Ascended:
+    def run(self: Ascent, climber: Climber, asked: Functionals, *more: object, **named: object) -> Ascended:
         sizes.append(count_of(asked, named))
         return honest(self, climber, asked, *more, **named)  # type: ignore[arg-type]
 
@@ -276,7 +281,7 @@ def test_domains_that_leave_early_change_nothing_for_the_others(kind, monkeypatc
     shrunk, compared = list[int](), 0
     honest = ascents._shrunk
 
-    def shrink(climber: Climber, asked: Question, climb: object, rows: Tensor) -> object:
+    def shrink(climber: Climber, asked: Functionals, climb: object, rows: Tensor) -> object:
         shrunk.append(len(rows))
         return honest(climber, asked, climb, rows)  # type: ignore[arg-type]
 
@@ -305,7 +310,7 @@ def test_packed_domains_come_back(kind):
     bounding, children = mixed(kind, 4, DualAscent(intermediate=OptimisedBounds(unsafe_only=False)))
     bounded = bounding.bound(children, np.inf, NEVER).domains
     packed = bounding.pack(bounded)
-    assert all(len(column) == len(bounded) for column in packed)
+    assert all(len(column) == len(bounded) for column in packed.tensors())
     again = bounding.unpack(packed)
     for name in ("clause", "signs", "lower", "depth"):
         assert torch.equal(getattr(again, name), getattr(bounded, name)), name
@@ -313,17 +318,17 @@ def test_packed_domains_come_back(kind):
     assert torch.equal(again.bounds.lower, bounded.bounds.lower)
     assert torch.equal(again.bounds.upper, bounded.bounds.upper)
     assert again.last_split.tolist() == [[-1]] * len(bounded)
-    (p, logits), (p_again, logits_again) = bounded.start, again.start
-    torch.testing.assert_close(p_again, p, rtol=2**-10, atol=2**-14 * bounding._unit + 2**-14)
-    assert torch.equal(torch.isinf(logits_again), torch.isinf(logits))
-    torch.testing.assert_close(logits_again, logits, rtol=2**-10, atol=2**-14)
+    before, after = bounded.carried(Duals), again.carried(Duals)
+    torch.testing.assert_close(after.p, before.p, rtol=2**-10, atol=2**-14 * bounding._unit + 2**-14)
+    assert torch.equal(torch.isinf(after.logits), torch.isinf(before.logits))
+    torch.testing.assert_close(after.logits, before.logits, rtol=2**-10, atol=2**-14)
     torch.testing.assert_close(again.functional, bounded.functional, rtol=1e-2, atol=1e-2)
     # What comes back is bounded (almost) as before, by no step at all.
     still = replace(again, lower=torch.full_like(again.lower, -torch.inf))
     none = DualAscent(ascent=Ascent(steps=0))
     value = bounding._bound(still, none.ascent, np.inf, NEVER).domains.lower
-    before = replace(bounded, lower=still.lower, last_split=again.last_split)
-    close(value, bounding._bound(before, none.ascent, np.inf, NEVER).domains.lower, 5e-3)
+    as_it_was = replace(bounded, lower=still.lower, last_split=again.last_split)
+    close(value, bounding._bound(as_it_was, none.ascent, np.inf, NEVER).domains.lower, 5e-3)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), MOST_HALF])
@@ -334,13 +339,16 @@ def test_spoilt_duals_still_give_valid_bounds(value):
     bounding = judged.prepare(case.problem)
     root = bounding.root(np.inf, NEVER).domains
     children = bounding.bound(split(root, root.bounds.ambiguous().int().argmax(dim=1)), np.inf, NEVER).domains
-    *kept, small, short = bounding.pack(children)
+    packed = bounding.pack(children)
+    assert isinstance(packed, PackedDuals)
+    small = packed.p
     for spoilt in (torch.full_like(small, value), torch.where(torch.arange(small.shape[1]) % 2 == 0, value, small)):
-        again = bounding.unpack((*kept, spoilt.half(), torch.full_like(short, value)))
-        assert bool(torch.isfinite(again.start[0]).all())
-        assert not bool(again.start[1].isnan().any())
+        again = bounding.unpack(replace(packed, p=spoilt.half(), logits=torch.full_like(packed.logits, value)))
+        duals = again.carried(Duals)
+        assert bool(torch.isfinite(duals.p).all())
+        assert not bool(duals.logits.isnan().any())
         if not np.isfinite(value):
-            assert bool((again.start[0][torch.isinf(spoilt) | spoilt.isnan()] == 0).all())
+            assert bool((duals.p[torch.isinf(spoilt) | spoilt.isnan()] == 0).all())
         blank = replace(again, lower=torch.full_like(again.lower, -torch.inf))
         open_ = blank[blank.bounds.ambiguous().any(dim=1)]
         grown = split(open_, open_.bounds.ambiguous().int().argmax(dim=1))
@@ -368,11 +376,11 @@ def test_huge_multipliers_do_not_overflow(size, seed):
         domains = bounding.root(0.0, NEVER).domains
         if bool(domains.bounds.ambiguous().any()):
             children = bounding.bound(split(domains, domains.bounds.ambiguous().int().argmax(dim=1)), 0.0, NEVER)
-            small, short = bounding.pack(children.domains)[-2:]
-            assert bool(torch.isfinite(small).all())
-            assert bool(torch.isfinite(short).all())
-            back = bounding.unpack(bounding.pack(children.domains)).start[0]
-            torch.testing.assert_close(back, children.domains.start[0], rtol=2**-10, atol=2**-13 * bounding._unit)
+            packed, given = bounding.pack(children.domains), children.domains.carried(Duals).p
+            assert bool(torch.isfinite(packed.p).all())
+            assert bool(torch.isfinite(packed.logits).all())
+            back = bounding.unpack(packed).carried(Duals).p
+            torch.testing.assert_close(back, given, rtol=2**-10, atol=2**-13 * bounding._unit)
         result = search(Search(asked, DualAscent(), BaBSR(), NoAttack(), NEVER, batch=4))
         # At 1e8 the LP's proofs that a domain is empty drown in its tolerances, and some searches end open.
         assert result.verdict is verdict or (size > 1e6 and result.verdict is Verdict.UNKNOWN)
@@ -426,7 +434,7 @@ def hard_run(**changes: object) -> tuple[Search, float]:
 def full(run: Callable[..., Ascended], most: int, failed: list[int]) -> Callable[..., Ascended]:
     """Ascent on a device that holds `most` domains."""
 
-    def limited(self: Ascent, climber: Climber, asked: Question, *more: object, **named: object) -> Ascended:
+    def limited(self: Ascent, climber: Climber, asked: Functionals, *more: object, **named: object) -> Ascended:
         if count_of(asked, named) > most:
             failed.append(count_of(asked, named))
             raise torch.OutOfMemoryError("no room")
@@ -454,7 +462,7 @@ def test_estimates_that_do_not_fit_the_memory_are_halved(brancher, monkeypatch):
     case = hard_case("dense", 1, safe=True)
     sizes: list[int] = []
 
-    def small_memory(climber: Climber, asked: Question, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
+    def small_memory(climber: Climber, asked: Functionals, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
         if len(each) > 40:
             raise torch.OutOfMemoryError
         sizes.append(len(each))
@@ -495,7 +503,9 @@ class Sights(AbstractObserver):
             self.states.append((len(state.frontier), state.lower, state.branches))
 
 
-def interrupted(error: type[BaseException], checks: int, brancher: AbstractBrancher) -> tuple[Result, Sights, float]:
+def interrupted(
+    error: type[BaseException], checks: int, brancher: AbstractBrancher[Any]
+) -> tuple[Result, Sights, float]:
     HEARD.clear()
     sights = Sights([])
     bounder = DualAscent(ascent=Ascent(steps=6, pauses=(1, 2, 3, 4, 5)))

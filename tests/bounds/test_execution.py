@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.support import KINDS, Plain, box_around, clause, generator, integer, normal, problem, samples, sequential
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.bounds.execution import row_errors
 from bough.bounds.interval import enclose
 from bough.cli import main
 from bough.errors import BadInput
 from bough.network import walk
 from bough.network.graph import Network
+from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.property import Box, Property
 from bough.problem.runtime import Reference

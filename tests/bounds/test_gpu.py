@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,9 +28,9 @@ from tests.support import (
 )
 from torch import Tensor
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.bounds.ascent import Ascent
-from bough.bounds.dual import DualAscent, DualBounding
+from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.optimised import OptimisedBounds
 from bough.branching.babsr import BaBSR
@@ -40,8 +41,9 @@ from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.falsify.pgd import GradientAttack
+from bough.options import Options
 from bough.problem.problem import Problem
-from bough.search.loop import Memory, Search, search
+from bough.search.loop import MemoryLimits, Search, search
 from bough.verdict.check import Outcome, check
 from bough.verdict.result import Verdict
 
@@ -83,11 +85,14 @@ def wide_problem() -> Problem:
     return problem(network, [box_around(g, 12)], [random_clause(g, 2, 2)])
 
 
-def children_of(bounding: DualBounding, levels: int, seed: int = 0) -> DomainBatch:
-    """Children of the root by random splits, on the CPU."""
+def children_of(bounding: DualSession, depth: int, seed: int = 0) -> DomainBatch:
+    """All that random splits of so many ReLUs make of each root, on the CPU, as if they were made in one step."""
     domains, g = bounding.root(np.inf, NEVER).domains.to(CPU), generator(seed)
-    domains = domains[domains.bounds.ambiguous().sum(dim=1) >= levels]
-    return split(domains, torch.multinomial(domains.bounds.ambiguous().double(), levels, generator=g))
+    domains = domains[domains.bounds.ambiguous().sum(dim=1) >= depth]
+    chosen = torch.multinomial(domains.bounds.ambiguous().double(), depth, generator=g)
+    for step in range(depth):
+        domains = split(domains, chosen[:, step].repeat_interleave(2**step))
+    return replace(domains, last_split=chosen.repeat_interleave(2**depth, dim=0))
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
@@ -143,11 +148,11 @@ def test_proofs_of_the_same_duals_are_the_same() -> None:
         close(there.lower, here.lower, 1e-9)
 
 
-def check_children(asked: Problem, policy: AbstractIntermediate, levels: int, tolerance: float) -> None:
+def check_children(asked: Problem, policy: AbstractIntermediate, depth: int, tolerance: float) -> None:
     """A batch of children bounded on both devices, each from its own root; in pieces, too."""
     here = DualAscent(intermediate=policy).prepare(asked)
     there = DualAscent(intermediate=policy, device="cuda").prepare(asked)
-    children = children_of(here, levels)
+    children = children_of(here, depth)
     there.root(np.inf, NEVER)
     ours = here.bound(children, np.inf, NEVER).domains.lower
     moved = children.to(CUDA)
@@ -217,8 +222,8 @@ def test_estimates_are_alike() -> None:
 
 @gpu
 def test_verdicts_are_the_same() -> None:
-    """Every bound on the way is judged by enumeration; all rules, several batches and levels, a small frontier."""
-    rules: tuple[AbstractBrancher, ...] = (
+    """Every bound on the way is judged by enumeration; all rules, several batches, a small frontier."""
+    rules: tuple[AbstractBrancher[Any], ...] = (
         BaBSR(),
         BaBSR(worse_side=True),
         Filtered(),
@@ -232,8 +237,8 @@ def test_verdicts_are_the_same() -> None:
                 policy, batch = POLICIES[seed % 2], (1, 4, 64)[seed % 3]
                 bounder = DualAscent(intermediate=policy, device="cuda")
                 judged = Judged(bounder, case, conditional=policy.conditional)
-                run = Search(case.problem, judged, rules[seed % 5], NoAttack(), NEVER, batch=batch, levels=1 + seed % 3)
-                result = search(replace(run, memory=Memory(2000.0 if seed == 5 else np.inf)))
+                run = Search(case.problem, judged, rules[seed % 5], NoAttack(), NEVER, batch=batch)
+                result = search(replace(run, memory=MemoryLimits(2000.0 if seed == 5 else np.inf)))
                 assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED), (kind, seed, safe, result)
                 assert result.lower_bound <= case.least + 1e-6
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from tests.support import KINDS, box_around, generator, integer, problem, random_clause
 
-from bough.bounds.base import AbstractBounding
+from bough.bounds.base import AbstractSession
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
-from bough.bounds.lp import PlanetLP
+from bough.bounds.lp import BasisNumbers, PlanetLP
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 
@@ -50,14 +50,12 @@ def test_jumping_between_domains_changes_no_bound(kind, seed, policy):
         # In turn one of the deepest, where domains get empty, and any one.
         asked_for = children(g, able[integer(g, 0, len(able) - 1) if step % 2 else -1])
         found = used.bound(asked_for, np.inf, NEVER).domains
-        fresh: AbstractBounding = PlanetLP(policy).prepare(asked)
+        fresh: AbstractSession = PlanetLP(policy).prepare(asked)
         same(found, fresh.bound(asked_for, np.inf, NEVER).domains)
         # One child alone, without the parent's basis, on the used model: nothing depends on the way there.
         alone = torch.tensor([step % 2])
-        same(
-            found[alone],
-            used.bound(replace(asked_for[alone], start=(torch.zeros(1, dtype=torch.int64),)), np.inf, NEVER).domains,
-        )
+        cold = replace(asked_for[alone], start=BasisNumbers(torch.zeros(1, dtype=torch.int64)))
+        same(found[alone], used.bound(cold, np.inf, NEVER).domains)
         open_ += [found[torch.tensor([k])] for k in range(2)]
         seen["children"] += 2
         seen["empty"] += int(torch.isinf(found.lower).sum())

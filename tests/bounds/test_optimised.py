@@ -40,9 +40,9 @@ from tests.support import (
 from torch import Tensor
 
 from bough.bounds import optimised
-from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Question
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
 from bough.bounds.dual import DualAscent
-from bough.bounds.intermediate import Asked, TightBounds
+from bough.bounds.intermediate import ClauseBatch, TightBounds
 from bough.bounds.linear import Region
 from bough.bounds.optimised import OptimisedBounds
 from bough.branching.babsr import BaBSR
@@ -71,10 +71,12 @@ def for_clause(policy: OptimisedBounds, network: Network, box: Box, asked: Claus
 def for_rows(policy: OptimisedBounds, network: Network, where: Region, rows: Tensor, offsets: Tensor) -> Bounds:
     """Bounds at the unsafe points of several clauses, asked for until nothing more is gained."""
     bounds = Bounds(*(side.expand(len(offsets), -1) for side in (where.bounds.lower, where.bounds.upper)))
-    asked, memory = Asked(torch.arange(len(offsets)), rows, offsets, bounds, NEVER), dict[str, Any]()
+    clauses = ClauseBatch(torch.arange(len(offsets)), rows, offsets, bounds, NEVER)
+    clause_bounds = policy.for_clauses(network, where)
+    assert clause_bounds is not None
     for _ in range(3):
-        asked = replace(asked, bounds=policy.for_clauses(network, where, asked, memory))
-    return asked.bounds
+        clauses = replace(clauses, bounds=clause_bounds.tightened(clauses))
+    return clauses.bounds
 
 
 def contains(bounds: Bounds, values: Array) -> None:
@@ -400,10 +402,11 @@ def test_clauses_that_close_between_two_calls_do_not_disturb_the_others(monkeypa
     clauses = [random_clause(g, network.outputs, 1) for _ in range(3)]
     rows, offsets = torch.stack([c.coefficients for c in clauses]), torch.stack([c.offsets for c in clauses])
     bounds = Bounds(where.bounds.lower.expand(3, -1), where.bounds.upper.expand(3, -1))
-    memory: dict[str, Any] = {}
-    first = LONG.for_clauses(network, where, Asked(torch.arange(3), rows, offsets, bounds, NEVER), memory)
+    clause_bounds = LONG.for_clauses(network, where)
+    assert clause_bounds is not None
+    first = clause_bounds.tightened(ClauseBatch(torch.arange(3), rows, offsets, bounds, NEVER))
     left = torch.tensor([0, 2])
-    again = LONG.for_clauses(network, where, Asked(left, rows[left], offsets[left], first[left], NEVER), memory)
+    again = clause_bounds.tightened(ClauseBatch(left, rows[left], offsets[left], first[left], NEVER))
     assert bool((again.lower >= first.lower[left]).all())
     assert bool((again.upper <= first.upper[left]).all())
 
@@ -412,7 +415,7 @@ def test_weights_that_ascent_should_never_find_prove_nothing_wrong(monkeypatch):
     """A negative weight of a constraint would make the bound wrong: the proof does not take ascent's word for it."""
     run = Ascent.run
 
-    def spoilt(self: Ascent, climber: Climber, asked: Question, *others: Any, **named: Any) -> Ascended:
+    def spoilt(self: Ascent, climber: Climber, asked: Functionals, *others: Any, **named: Any) -> Ascended:
         found = run(self, climber, asked, *others, **named)
         if not asked.cone:
             return found

@@ -15,6 +15,7 @@ from tests.support import (
     normal,
     pooled,
     problem,
+    relaxation_of,
     residual,
     samples,
     values_at,
@@ -22,7 +23,7 @@ from tests.support import (
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.boxes import LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import TightBounds
@@ -31,8 +32,9 @@ from bough.bounds.lp import PlanetLP
 from bough.bounds.reduced import reduce
 from bough.bounds.relaxation import chord
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch, Relaxed, split
+from bough.domain.batch import DomainBatch, Relaxation, split
 from bough.problem.problem import Problem
+from bough.search.ahead import CountedLookAhead
 
 NEVER = Deadline.never()
 FIXED = TightBounds(refresh=False)
@@ -54,7 +56,7 @@ def asked(kind: str, seed: int) -> Problem:
     return problem(network, [box], [clause([row.tolist()], [float(margins.median())])])
 
 
-def open_domains(bounding: AbstractBounding) -> DomainBatch:
+def open_domains(bounding: AbstractSession) -> DomainBatch:
     """The roots and the children of their children, as far as they are open."""
     domains = bounding.root(0.0, NEVER).domains
     parts = [domains[~(domains.lower > 0)]]
@@ -78,8 +80,7 @@ def test_the_multipliers_prove_the_bound(name, kind, seed, monkeypatch):
     question = asked(kind, seed)
     bounding = BOUNDERS[name].prepare(question)
     domains = open_domains(bounding)
-    found = bounding.relaxed(domains, NEVER)
-    assert found is not None
+    found = relaxation_of(bounding, domains)
     assert all(bool((part >= 0).all()) for part in (found.zero, found.above, found.below))
     passed = checked_passing(domains, found)
     network = question.network
@@ -89,7 +90,7 @@ def test_the_multipliers_prove_the_bound(name, kind, seed, monkeypatch):
     torch.testing.assert_close(found.value.double(), domains.lower, rtol=1e-4, atol=1e-4)
 
 
-def checked_passing(domains: DomainBatch, found: Relaxed) -> PassRelu:
+def checked_passing(domains: DomainBatch, found: Relaxation) -> PassRelu:
     """Every ReLU passed as the relaxation's multipliers say, compared with what arrives at it."""
     ambiguous = domains.bounds.ambiguous()[:, found.neurons]
 
@@ -115,8 +116,7 @@ def test_the_point_attains_the_bound(name, kind, seed, monkeypatch):
     question = asked(kind, seed)
     bounding = BOUNDERS[name].prepare(question)
     domains = open_domains(bounding)
-    found = bounding.relaxed(domains, NEVER)
-    assert found is not None
+    found = relaxation_of(bounding, domains)
     box = question.property.boxes[0]
     assert bool(((found.point >= box.lower) & (found.point <= box.upper)).all())
     low, high = (side[:, found.neurons] for side in (domains.bounds.lower, domains.bounds.upper))
@@ -143,9 +143,7 @@ def test_both_bounders_agree(monkeypatch):
         for name, bounder in BOUNDERS.items():
             bounding = bounder.prepare(question)
             root = bounding.root(torch.inf, NEVER).domains
-            found = bounding.relaxed(root, NEVER)
-            assert found is not None
-            both[name] = root, found
+            both[name] = root, relaxation_of(bounding, root)
         (exact, lp), (near, dual) = both["lp"], both["dual"]
         torch.testing.assert_close(near.lower, exact.lower, rtol=0.01, atol=1e-3)
         assert torch.equal(lp.neurons, dual.neurons)
@@ -157,7 +155,7 @@ def test_both_bounders_agree(monkeypatch):
     assert agree >= count - 2  # elsewhere several multipliers are as good
 
 
-def unique(question: Problem, found: Relaxed) -> Tensor:
+def unique(question: Problem, found: Relaxation) -> Tensor:
     """Which multipliers [3, n] of the root's LP (`zero`, `above`, `below`) are the only ones possible.
 
     The least value is a piecewise linear function of how far a constraint is moved, and its slopes to both sides are
@@ -199,9 +197,7 @@ def test_multipliers_agree_where_the_lps_are_unique(monkeypatch):
         question, found = asked(kind, seed), {}
         for name, bounder in BOUNDERS.items():
             bounding = bounder.prepare(question)
-            seen = bounding.relaxed(bounding.root(torch.inf, NEVER).domains, NEVER)
-            assert seen is not None
-            found[name] = seen
+            found[name] = relaxation_of(bounding, bounding.root(torch.inf, NEVER).domains)
         lp, dual = (torch.stack([found[name].zero, found[name].above, found[name].below])[:, 0] for name in found)
         only = unique(question, found["lp"])
         torch.testing.assert_close(dual[only].double(), lp[only].double(), rtol=0, atol=0.05 * float(lp.abs().max()))
@@ -212,4 +208,6 @@ def test_multipliers_agree_where_the_lps_are_unique(monkeypatch):
 
 def test_bounders_without_duals_say_so():
     bounding = LinearBounds().prepare(asked("dense", 1))
-    assert bounding.relaxed(bounding.root(0.0, NEVER).domains, NEVER) is None
+    domains = bounding.root(0.0, NEVER).domains
+    assert bounding.capabilities.relaxations is None
+    assert CountedLookAhead(bounding, NEVER, domains).relaxed(domains) is None

@@ -1,13 +1,24 @@
 """Splitting gives children that cover the parent; picking and joining lose nothing."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import domains_of, generator, integer, normal, tensor
+from torch import Tensor
 
-from bough.domain.batch import Bounds, DomainBatch, split
+from bough.domain.arrays import Arrays
+from bough.domain.batch import Bounds, DomainBatch, InputParts, split
+
+
+@dataclass(frozen=True, eq=False)
+class Luggage(Arrays):
+    """What these domains carry."""
+
+    number: Tensor
+    values: Tensor
 
 
 def some(seed: int, count: int, neurons: int) -> DomainBatch:
@@ -15,14 +26,8 @@ def some(seed: int, count: int, neurons: int) -> DomainBatch:
     low, high = normal(g, count, neurons), normal(g, count, neurons)
     bounds = Bounds(torch.minimum(low, high), torch.maximum(low, high))
     made = domains_of(bounds, normal(g, count, 2))
-    return DomainBatch(
-        **{
-            **vars(made),
-            "lower": normal(g, count),
-            "clause": torch.arange(count),
-            "start": (10 + torch.arange(count), normal(g, count, 2)),
-        }
-    )
+    luggage = Luggage(10 + torch.arange(count), normal(g, count, 2))
+    return replace(made, lower=normal(g, count), clause=torch.arange(count), start=luggage)
 
 
 def same(a: DomainBatch, b: DomainBatch) -> None:
@@ -30,8 +35,8 @@ def same(a: DomainBatch, b: DomainBatch) -> None:
         assert torch.equal(getattr(a, name), getattr(b, name)), name
     assert torch.equal(a.bounds.lower, b.bounds.lower)
     assert torch.equal(a.bounds.upper, b.bounds.upper)
-    assert len(a.start) == len(b.start)
-    assert all(torch.equal(x, y) for x, y in zip(a.start, b.start, strict=True))
+    for name in ("number", "values"):
+        assert torch.equal(getattr(a.carried(Luggage), name), getattr(b.carried(Luggage), name)), name
 
 
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 5))
@@ -58,33 +63,46 @@ def test_children_cover_the_parent_and_differ_in_one_relu(seed, count, neurons):
             assert torch.equal(child.signs[0, others], domains.signs[d, others])
             assert (int(child.depth), int(child.last_split)) == (int(domains.depth[d]) + 1, k)
             assert float(child.lower) == float(domains.lower[d])
-            assert all(torch.equal(c[0], p[d]) for c, p in zip(child.start, domains.start, strict=True))
+            carried, parents = child.carried(Luggage), domains.carried(Luggage)
+            assert torch.equal(carried.number[0], parents.number[d])
+            assert torch.equal(carried.values[0], parents.values[d])
             assert not bool(child.bounds.ambiguous()[0, k])
 
 
 @given(st.integers(0, 2**31), st.integers(1, 3), st.integers(3, 5), st.integers(1, 3))
-def test_splitting_several_at_once_is_splitting_one_after_the_other(seed, count, neurons, levels):
+def test_a_path_of_splits_gives_every_pattern_of_signs_once(seed, count, neurons, depth):
     domains = some(seed, count, neurons)
     g = generator(seed)
-    chosen = torch.stack([torch.randperm(neurons, generator=g)[:levels] for _ in range(count)])
-    step_by_step = domains
-    for level in range(levels):
-        step_by_step = split(step_by_step, chosen[:, level].repeat_interleave(2**level))
-    at_once = split(domains, chosen)
-    assert len(at_once) == count * 2**levels
-    assert torch.equal(at_once.last_split, chosen.repeat_interleave(2**levels, dim=0))
-    same(at_once, replace(step_by_step, last_split=at_once.last_split))
+    chosen = torch.stack([torch.randperm(neurons, generator=g)[:depth] for _ in range(count)])
+    leaves = domains
+    for step in range(depth):
+        leaves = split(leaves, chosen[:, step].repeat_interleave(2**step))
+        assert torch.equal(leaves.last_split, chosen[:, step : step + 1].repeat_interleave(2 ** (step + 1), dim=0))
+    assert len(leaves) == count * 2**depth
+    assert torch.equal(leaves.clause, domains.clause.repeat_interleave(2**depth))  # children stay with their parents
+    for d in range(count):
+        mine = leaves.signs[d * 2**depth : (d + 1) * 2**depth]
+        patterns = [tuple(row) for row in mine[:, chosen[d]].tolist()]
+        assert patterns == sorted(set(patterns))  # of each split, the blocked child comes first
+        assert int((mine != 0).sum()) == depth * 2**depth
 
 
 @given(st.integers(0, 2**31), st.integers(1, 4))
-def test_columns_hold_everything_but_the_last_split(seed, count):
+def test_settled_domains_forget_their_last_split_and_nothing_else(seed, count):
     domains = split(some(seed, count, 3), torch.zeros(count, dtype=torch.int64))
-    columns = domains.columns()
-    assert all(len(c) == len(domains) for c in columns)
-    again = DomainBatch.from_columns(columns)
+    again = domains.settled()
     assert again.last_split.tolist() == [[-1]] * len(domains)
     same(replace(again, last_split=domains.last_split), domains)
+    several = replace(domains, last_split=torch.zeros(len(domains), 2, dtype=torch.int64)).settled()
+    assert several.last_split.tolist() == again.last_split.tolist()
     same(domains.to(torch.device("cpu")), domains)
+
+
+def test_domains_carry_one_kind_of_arrays():
+    domains = some(1, 2, 3)
+    assert domains.carried(Luggage) is domains.start
+    with pytest.raises(TypeError, match="carry Luggage, not InputParts"):
+        domains.carried(InputParts)
 
 
 def test_splitting_leaves_the_parent_as_it_was():

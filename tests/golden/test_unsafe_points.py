@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.bounds.intermediate import Asked
 from bough.bounds.optimised import OptimisedBounds
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network import walk
+from bough.options import Options
 
 INSTANCES = [
     ("mnist_fc", "mnist-net_256x2", "prop_5_0.05"),

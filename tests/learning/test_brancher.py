@@ -10,8 +10,8 @@ from tests.learning.tiny import BOUNDERS, NEVER, Tiny, Told, open_domains
 from tests.support import Judged, ascend_in_float64, hard_case
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding
-from bough.bounds.lp import PlanetBounding
+from bough.bounds.base import AbstractSession
+from bough.bounds.lp import PlanetSession
 from bough.branching.babsr import BaBSR
 from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.branching.improvement import improvements
@@ -118,7 +118,7 @@ def test_the_worst_choices_of_all_change_no_verdict(bounds, threshold):
 
 
 def test_a_bounder_without_a_relaxation_leaves_it_to_the_backup(monkeypatch):
-    monkeypatch.setattr(PlanetBounding, "relaxed", AbstractBounding.relaxed)
+    monkeypatch.setattr(PlanetSession, "relaxed", AbstractSession.relaxed)
     result = solved("dense", 5, Learnt(Tiny()), "lp", safe=True, batch=4)
     assert result.notes["learnt_decisions"] == 0
     assert result.remarks == ("these bounds have no relaxation to look at; the backup rule decides",)
@@ -134,11 +134,11 @@ def test_running_out_of_time_is_no_fault_of_the_model():
     assert result.remarks == ()
 
 
-def look_at(bounding: AbstractBounding, domains: DomainBatch) -> Counted:
+def look_at(bounding: AbstractSession, domains: DomainBatch) -> Counted:
     return Counted(bounding, NEVER, domains=domains)
 
 
-def decided(rule: AbstractBrancher, asked: Problem, bounding: AbstractBounding, domains: DomainBatch) -> list[int]:
+def decided(rule: AbstractBrancher, asked: Problem, bounding: AbstractSession, domains: DomainBatch) -> list[int]:
     """What a rule that remembers nothing yet chooses."""
     look = look_at(bounding, domains).look()
     chosen: list[int] = rule.decide(rule.prepare(asked), domains, look).neurons[:, 0].tolist()

@@ -16,7 +16,7 @@ from tests.support import dense, generator, matrices, values_at
 from torch import Tensor
 
 from bough.errors import BadInput
-from bough.learning.features import SCALE_FREE, ReluColumn, fit
+from bough.learning.features import ReluColumn, fit
 from bough.learning.gnn import PRESETS, AbstractBuilt, PaperGNN, build
 from bough.learning.scene import Graph, Scene
 from bough.learning.wiring import wiring
@@ -191,7 +191,7 @@ def test_the_papers_model_is_that_of_its_appendix(kind, seed, preset, reduced):
     model = made(preset, reduced=reduced, seed=seed, width=6)
     assert isinstance(model, PaperGNN)
     with torch.no_grad():
-        scores, inputs = model(graph, scene), model.score_inputs(graph, scene)
+        scores, inputs = model(graph, scene), model.score_all(graph, scene)[:, len(graph.neurons) :]
     assert (scores.shape, inputs.shape) == (scene.lower.shape, scene.point.shape)
     for d in range(0, len(scene), 3):
         by_hand, by_hand_inputs = Slow(model, graph, problem.network, scene[d : d + 1]).run()
@@ -476,8 +476,9 @@ def test_what_cannot_be_built(preset, settings, says):
 
 def test_columns_can_be_chosen():
     _, graph, scene = seen("dense", 1)
-    model = build("fast", columns=[column.value for column in SCALE_FREE])
-    assert model.columns["relu"] == tuple(column.value for column in SCALE_FREE)
+    chosen = (ReluColumn.SLOPE.value, ReluColumn.SHARE.value)
+    model = build("fast", columns=list(chosen))
+    assert model.columns["relu"] == chosen
     assert ReluColumn.LOWER.value not in model.columns["relu"]
     again = build(model.preset, **model.settings)
     assert again.settings == model.settings

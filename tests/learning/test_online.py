@@ -12,7 +12,7 @@ from tests.learning.tiny import BOUNDERS, NEVER, Tiny, Told, open_domains
 from tests.support import hard_case
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding
+from bough.bounds.base import AbstractSession
 from bough.branching.base import AbstractBrancher, Decision
 from bough.branching.improvement import improvements
 from bough.branching.strong import Strong
@@ -31,7 +31,7 @@ def asked() -> Problem:
 
 
 @pytest.fixture
-def failing(asked) -> tuple[AbstractBounding, DomainBatch]:
+def failing(asked) -> tuple[AbstractSession, DomainBatch]:
     """Domains in which the model below chooses a ReLU that strong branching beats."""
     bounding, domains = open_domains(asked, BOUNDERS["lp"], depth=3)
     rows = [d for d in range(len(domains)) if _fails(asked, bounding, domains, d)]
@@ -58,7 +58,7 @@ def model() -> Stubborn:
     return Stubborn(FAVOURITE)
 
 
-def _fails(asked: Problem, bounding: AbstractBounding, domains: DomainBatch, d: int) -> bool:
+def _fails(asked: Problem, bounding: AbstractSession, domains: DomainBatch, d: int) -> bool:
     row = domains[torch.tensor([d])]
     if not bool(row.bounds.ambiguous()[0, FAVOURITE]):
         return False
@@ -78,7 +78,7 @@ def weights_of(memory: OnlineMemory) -> list[Tensor]:
     return [p.detach().clone() for p in memory.safe.rule.model.parameters()]
 
 
-def step(online: Online, memory: Any, bounding: AbstractBounding, domains: DomainBatch) -> Decision:
+def step(online: Online, memory: Any, bounding: AbstractSession, domains: DomainBatch) -> Decision:
     return online.decide(memory, domains, Counted(bounding, NEVER, domains=domains).look())
 
 

@@ -15,7 +15,7 @@ from tests.learning.tiny import Tiny, Told, samples_of
 from tests.support import hard_case
 from torch import Tensor
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.budget import Deadline
 from bough.cli import main
 from bough.errors import BadInput
@@ -38,6 +38,7 @@ from bough.learning.train import (
     train,
 )
 from bough.learning.train import build as built
+from bough.options import Options
 from bough.problem.onnx_writer import write_network
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tests.learning.scenes import seen
 from tests.support import hard_case, sequential
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.errors import BadInput, OutputError
 from bough.learning import weights
 from bough.learning.features import fit
@@ -20,6 +20,7 @@ from bough.learning.gnn import PRESETS, AbstractBuilt, build
 from bough.learning.model import AbstractModel
 from bough.learning.rules import found
 from bough.learning.weights import Card, load, save, shipped, shipped_names
+from bough.options import Options
 
 CARD = Card("dual", {"samples": 305, "network": "base"}, {"rate": 1e-4}, {"validation": 0.95, "training": 0.97})
 

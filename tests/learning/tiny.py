@@ -9,7 +9,7 @@ from tests.support import hard_case
 from torch import Tensor, nn
 
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.lp import PlanetLP
@@ -64,7 +64,7 @@ def still_open(domains: DomainBatch) -> DomainBatch:
     return domains[~(domains.lower > 0) & domains.bounds.ambiguous().any(dim=1)]
 
 
-def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractBounding, DomainBatch]:
+def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains of every depth up to one."""
     bounding = bounder.prepare(asked)
     levels = [still_open(bounding.root(0.0, NEVER).domains)]

@@ -13,8 +13,9 @@ import pytest
 from tests.report.browser import Browser
 from tests.report.pages import EVIL, entry, write_runs, write_trace
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.cli import main
+from bough.options import Options
 from bough.report.trace import TraceWriter
 from bough.zoo import demo
 

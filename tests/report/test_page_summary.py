@@ -1,4 +1,4 @@
-"""The summary that the page computes, whatever is filtered, is that of `report/tables.py` for the same records."""
+"""The summary that the page computes, whatever is filtered, is that of `laboratory/tables.py` for the same records."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from tests.report.pages import entry, write_runs
 from tests.report.test_page_browser import choose, column
 
 from bough.cli import main
-from bough.report import tables
 from bough.report.runs import method_of
-from bough.report.statistics import charged_seconds, is_solved
+from laboratory import tables
+from laboratory.statistics import charged_seconds, is_solved
 
 pytestmark = pytest.mark.browser
 Entry = dict[str, Any]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import KINDS, generator, hard_case
 
-from bough.api import Options, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.bounds.ascent import Ascent
 from bough.bounds.base import AbstractBounder
 from bough.bounds.boxes import LinearBounds
@@ -29,6 +29,7 @@ from bough.cli import main
 from bough.errors import BadInput, OutputError
 from bough.falsify.base import NoAttack
 from bough.learning.brancher import FailSafe
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import image_property
 from bough.report.trace import Trace, TraceWriter, centre_of, picture_shape, read_trace

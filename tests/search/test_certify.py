@@ -8,7 +8,7 @@ import torch
 from tests.support import hard_case
 from tests.verdict.certificates import certified
 
-from bough.bounds.dual import DualBounding
+from bough.bounds.dual import DualSession
 from bough.search.certify import Certifier
 from bough.verdict.check import Outcome, check
 
@@ -43,7 +43,7 @@ def test_a_bounder_that_is_wrong_is_not_asked_again(tmp_path: Path, monkeypatch)
         asked.append(len(evidence.numbers))
         return torch.ones(len(domains))
 
-    monkeypatch.setattr(DualBounding, "supported", anything)
+    monkeypatch.setattr(DualSession, "supported", anything)
     problem = hard_case("residual", 1, safe=True).problem
     result = certified(problem, tmp_path / "proof", "dual", **HOW)
     assert len(asked) < result.notes["certificate_leaves"]
@@ -53,6 +53,6 @@ def test_a_bounder_that_is_wrong_is_not_asked_again(tmp_path: Path, monkeypatch)
 def test_a_bounder_that_cannot_tell_costs_time_only(tmp_path: Path, monkeypatch):
     problem = hard_case("dense", 0, safe=True).problem
     certified(problem, tmp_path / "one", "dual", **HOW)
-    monkeypatch.setattr(DualBounding, "supported", lambda *_: None)
+    monkeypatch.setattr(DualSession, "supported", lambda *_: None)
     certified(problem, tmp_path / "other", "dual", **HOW)
     assert check(problem, tmp_path / "other").leaves == check(problem, tmp_path / "one").leaves

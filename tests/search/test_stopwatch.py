@@ -6,9 +6,10 @@ import pytest
 import torch
 from tests.support import hard_case
 
-from bough.api import Options, solve
-from bough.bounds.dual import DualBounding
+from bough.api import solve
+from bough.bounds.dual import DualSession
 from bough.branching.babsr import BaBSR
+from bough.options import Options
 from bough.search.stopwatch import KEPT, Stopwatch
 
 CPU = torch.device("cpu")
@@ -88,14 +89,14 @@ def test_decisions_are_timed(monkeypatch):
 
 
 def test_children_that_a_decision_keeps_are_bounds(monkeypatch):
-    problem, usual, waited = hard_case("dense", 1, safe=True).problem, DualBounding.bound, []
+    problem, usual, waited = hard_case("dense", 1, safe=True).problem, DualSession.bound, []
 
     def slow(self, domains, cutoff, deadline):
         waited.append(0.03)
         time.sleep(0.03)
         return usual(self, domains, cutoff, deadline)
 
-    monkeypatch.setattr(DualBounding, "bound", slow)
+    monkeypatch.setattr(DualSession, "bound", slow)
     how = Options(bounds="dual", intermediate="fixed", branching="learnt-local", attack=False, batch=64)
     result = solve(problem, how)
     assert len(waited) > 2

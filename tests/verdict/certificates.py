@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from tests.support import Case, Plain, hard_case
 
-from bough.api import Options, solve
+from bough.api import solve
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import Clause, Property
 from bough.verdict.certificate import (

@@ -22,9 +22,10 @@ from hypothesis.extra import numpy as arrays
 from tests.support import generator, hard_case, problem, sequential, simple_problem, with_ball
 from tests.verdict.certificates import certified, chunks_of, judged, made, question, unsafe_twin, write
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.cli import main
 from bough.errors import BadInput, CertificateError
+from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.property import Clause, Property
 from bough.search.leaves import take

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import Plain, piece_margins, pieces, sequential
 
-from bough.api import LoadedNetwork, Options
+from bough.api import LoadedNetwork
 from bough.errors import BadInput
+from bough.options import Options
 from bough.zoo.table import DIFFICULTIES, Surroundings
 from bough.zoo.trial import _outcome
 from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, Survey, choose, survey, tune

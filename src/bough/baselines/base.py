@@ -16,6 +16,7 @@ from bough.budget import Deadline, OutOfTime
 from bough.errors import PropertyError, SolverFailure
 from bough.network import walk
 from bough.problem.problem import Problem
+from bough.registry import Entry, Registry
 from bough.verdict.counterexample import Counterexample, replay
 from bough.verdict.result import Result, Verdict
 
@@ -131,3 +132,28 @@ class AbstractBaseline(ABC):
             notes={name: value for name, value in notes.items() if math.isfinite(value)},
             proved=verdict is not Verdict.VERIFIED or not run.safe,
         )
+
+
+@dataclass(frozen=True)
+class BaselineSettings:
+    """What a baseline is made from when it is asked for by name."""
+
+    solver: str = "highs"
+    seed: int = 0
+
+
+def _nothing() -> None:
+    """Nothing has to be installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineEntry(Entry):
+    """A baseline by name."""
+
+    make: Callable[[BaselineSettings], AbstractBaseline]
+    mixed: bool = False  # whether it is a mixed-integer program, for a solver that may be chosen
+    relu_bounds: str = "own"  # what a record says of the ReLU bounds
+    check: Callable[[], None] = _nothing  # raises where something is not installed
+
+
+KNOWN_BASELINES = Registry("method", "BASELINES", ("bough.baselines",), BaselineEntry)

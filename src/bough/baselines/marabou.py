@@ -10,7 +10,7 @@ from typing import final
 
 import torch
 
-from bough.baselines.base import AbstractBaseline, Run
+from bough.baselines.base import AbstractBaseline, BaselineEntry, Run
 from bough.budget import OutOfTime
 from bough.errors import SolverFailure
 from bough.problem.onnx_writer import write_network
@@ -50,3 +50,13 @@ class Marabou(AbstractBaseline):
             run.try_point(clause, box.project(torch.from_numpy(said.point)))
         else:
             raise SolverFailure(f"{self.title} ended with {said.answer}")
+
+
+BASELINES = (
+    BaselineEntry(
+        name="marabou",
+        words="the Marabou verifier on the same instance, where maraboupy is installed",
+        make=lambda settings: Marabou(),
+        check=marabou.check_installed,
+    ),
+)

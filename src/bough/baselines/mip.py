@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import torch
 
-from bough.baselines.base import AbstractBaseline, Run
-from bough.bounds.intermediate import AbstractIntermediate
+from bough.baselines.base import AbstractBaseline, BaselineEntry, Run
+from bough.baselines.progressive import ProgressiveBounds
+from bough.bounds.intermediate import AbstractIntermediate, PaperBounds
 from bough.bounds.linear import Region, bound_clause, by_slopes
 from bough.budget import OutOfTime
 from bough.errors import SolverFailure
@@ -114,3 +115,21 @@ class MixedInteger(AbstractBaseline):
             asked = run.problem.property.boxes[box]
             run.regions[box] = self.intermediate.at_root(run.problem.network, asked, run.deadline)
         return run.regions[box]
+
+
+BASELINES = (
+    BaselineEntry(
+        name="mip-planet",
+        words="big-M mixed-integer program over Wong-Kolter and interval bounds (the paper's MIPplanet)",
+        make=lambda settings: MixedInteger(PaperBounds(), settings.solver, settings.seed),
+        mixed=True,
+        relu_bounds="paper",
+    ),
+    BaselineEntry(
+        name="mip-tight",
+        words="the same over bounds tightened layer by layer: interval, linear, LP (Tjeng et al. 2019)",
+        make=lambda settings: MixedInteger(ProgressiveBounds(), settings.solver, settings.seed),
+        mixed=True,
+        relu_bounds="progressive",
+    ),
+)

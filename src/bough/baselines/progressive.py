@@ -16,6 +16,7 @@ from bough.bounds.intermediate import AbstractIntermediate, TightBounds, settled
 from bough.bounds.linear import Region
 from bough.bounds.lp import PlanetLP
 from bough.bounds.relaxation import AbstractSlopes
+from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.network.graph import Network, Node
@@ -38,9 +39,9 @@ class ProgressiveBounds(AbstractIntermediate):
         """Those of the policy inside."""
         return self.inner.slopes
 
-    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
+    def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
         """Layer after layer; the first one's intervals are exact already."""
-        where = self.inner.at_root(network, box, deadline)
+        where = self.inner.at_root(network, box, deadline, witness)
         for i in network.relus[1:]:
             where = replace(where, bounds=_tightened(network, box, where.bounds, i, deadline))
         return settled(network, where)
@@ -63,8 +64,8 @@ class _Known(AbstractIntermediate):
     def slopes(self) -> AbstractSlopes:
         return self.inner
 
-    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
-        del deadline
+    def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
+        del deadline, witness
         return settled(network, Region(box.lower[None], box.upper[None], self.bounds, [], 0.0, box.ball))
 
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from bough.api import Options
-from bough.baselines import METHODS
+from bough.baselines.base import KNOWN_BASELINES
 from bough.errors import BadInput
+from bough.options import Options
 
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "auto": (),
@@ -19,7 +19,8 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "dual-babsr": ("bounds=dual", "branching=babsr"),
     "dual-fsb": ("bounds=dual", "branching=fsb"),
     "dual-kfsb": ("bounds=dual", "branching=kfsb"),
-    **{name: (f"method={name}",) for name in METHODS},
+    "relu-bab": ("bounds=lp", "branching=widest"),  # as Planet and ReluBaB search
+    **{name: (f"method={name}",) for name in KNOWN_BASELINES.names()},
 }
 SETTABLE = {name: hint for name, hint in get_type_hints(Options).items() if name != "timeout"}  # the instance has it
 

@@ -3,21 +3,23 @@
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from bough.api import LoadedNetwork, Options, load_network, load_problem, solve
-from bough.baselines import BY_OTHERS
+from bough.api import LoadedNetwork, load_network, load_problem
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.bench.worker import begun
+from bough.bounds.base import KNOWN_BOUNDERS
 from bough.budget import Deadline
 from bough.errors import BoughError
+from bough.options import AUTO, Options
+from bough.plan import AbstractPlan, make_plan, said_of
 from bough.problem.problem import Problem
-from bough.report.record import Run, record
+from bough.report.record import Run, Settings, record
 from bough.report.trace import TraceWriter
 from bough.verdict.result import Result
 
@@ -49,7 +51,7 @@ def run_task(task: Task, load: Loader) -> Entry:
 
 def failed(task: Task, why: str) -> Entry:
     """The record of a run that came to nothing."""
-    return _entry(task, replace(task.method.options, timeout=task.instance.timeout), None, why, None)
+    return _entry(task, said_of(replace(task.method.options, timeout=task.instance.timeout)), None, why, None)
 
 
 def _run(task: Task, load: Loader) -> tuple[Entry, bool]:
@@ -57,25 +59,27 @@ def _run(task: Task, load: Loader) -> tuple[Entry, bool]:
     asked = task.instance
     options = replace(task.method.options, timeout=asked.timeout)
     result, load_seconds, failure, foreseen = None, None, None, True
+    settings = said_of(options)
     try:
         problem, load_seconds = load(asked.network, asked.property)
         begun()
-        result = _solved(task, problem, options)
-        options = options.resolved(problem.network)
+        plan = make_plan(options, problem.network)
+        result = _solved(task, problem, plan)
+        settings = plan.settings
     except Exception as error:  # noqa: BLE001 - a crash is a row of the table
         failure, foreseen = f"{type(error).__name__}: {error}", isinstance(error, BoughError)
     if result is not None and result.reason == "interrupted":  # a search ends with what it knows; the bench ends
         raise KeyboardInterrupt
-    return _entry(task, options, result, failure, load_seconds), not foreseen
+    return _entry(task, settings, result, failure, load_seconds), not foreseen
 
 
-def _solved(task: Task, problem: Problem, options: Options) -> Result:
+def _solved(task: Task, problem: Problem, plan: AbstractPlan) -> Result:
     """Search, with a trace where one is asked for; one that cannot be written to its end does not end the search."""
     if task.trace is None:
-        return solve(problem, options)
-    about = {**options.resolved(problem.network).told(), **task.trace.about}
+        return plan.solve(problem)
+    about = {**asdict(plan.settings), **task.trace.about}
     with TraceWriter(task.trace.path, problem, about, task.trace.limit) as trace:
-        result = solve(problem, options, (trace,))
+        result = plan.solve(problem, (trace,))
         trace.finish(result)
     if trace.trouble is not None:
         _log.warning("the trace %s is not whole: %s", task.trace.path, trace.trouble)
@@ -83,13 +87,13 @@ def _solved(task: Task, problem: Problem, options: Options) -> Result:
 
 
 def _entry(
-    task: Task, options: Options, result: Result | None, failure: str | None, load_seconds: float | None
+    task: Task, settings: Settings, result: Result | None, failure: str | None, load_seconds: float | None
 ) -> Entry:
     run = Run(
         network=str(task.instance.network),
         property=str(task.instance.property),
         method=task.method.name,
-        **options.told(),
+        settings=settings,
     )
     return {**record(run, result, failure, load_seconds), **task.told()}
 
@@ -125,13 +129,15 @@ def spent(answer: tuple[Entry, bool]) -> bool:
 
 def may_use_cuda(options: Options) -> bool:
     """Whether a method could run on a GPU; which one is known when the network is."""
-    return options.device != "cpu" and options.method not in BY_OTHERS and options.bounds not in ("lp", "linear")
+    if options.device == "cpu" or options.method != AUTO:
+        return False
+    return not isinstance(options.bounds, str) or options.bounds == AUTO or KNOWN_BOUNDERS.entry(options.bounds).gpu
 
 
 def with_share(task: Task, gigabytes: float) -> Task:
     """The same with so much memory for open domains, unless the method says how much."""
     options = task.method.options
-    if options.memory is not None or options.method in BY_OTHERS:
+    if options.memory is not None or options.method != AUTO:
         return task
     return replace(task, method=replace(task.method, options=replace(options, memory=gigabytes)))
 

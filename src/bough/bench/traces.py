@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bough.baselines import BY_OTHERS
 from bough.bench.summary import Entry
 from bough.bench.tasks import Key, Task, TraceFile
 from bough.errors import BadInput
+from bough.options import AUTO
 
 NODES = 20_000  # of each tree, unless told: a page of many trees has to be opened, too
 ENDING = ".jsonl.gz"
@@ -28,7 +28,7 @@ def with_traces(tasks: Sequence[Task], folder: Path, limit: int = NODES) -> tupl
 
 def searches(task: Task) -> bool:
     """Whether there is a search to follow: other solvers have none."""
-    return task.method.options.method not in BY_OTHERS
+    return task.method.options.method == AUTO
 
 
 def untraced(tasks: Sequence[Task], done: Mapping[Key, Entry]) -> int:

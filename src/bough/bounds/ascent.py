@@ -11,13 +11,13 @@ corner through the same linearised network, which gives z at every ReLU. The gra
     d bound / d alpha = max(nu, 0) z,    d bound / d beta = -z where passing, z where blocked
 
 Rows of a clause (every one must hold in an unsafe point) enter with weights on the simplex, as logits. Further linear
-constraints enter the same way with weights of their own (`Question.cone`), one multiplier a row: cuts will.
+constraints enter the same way with weights of their own (`Functionals.cone`), one multiplier a row: cuts will.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol, final
 
@@ -30,6 +30,7 @@ from bough.bounds.inputs import least
 from bough.bounds.kernels import Lines, Moments, Signs
 from bough.bounds.reduced import Reduced, Stem
 from bough.budget import Deadline
+from bough.domain.arrays import Arrays
 from bough.network import walk
 
 SMALLEST = 64  # the least batch for which a GPU's step is captured; others are powers of two
@@ -42,19 +43,25 @@ SLACK = {"cpu": 1e-5, "cuda": 1e-3}  # of the input's part of a value: how far r
 
 
 @dataclass(frozen=True, eq=False)
-class Duals:
+class Duals(Arrays):
     """The dual variables of a batch: p of every ambiguous ReLU [domains, n], and logits of the rows' weights."""
 
     p: Tensor
     logits: Tensor  # [domains, rows]; -inf where a clause has fewer rows
 
-    def __getitem__(self, rows: Tensor) -> "Duals":
-        return Duals(self.p[rows], self.logits[rows])
+
+@dataclass(frozen=True, eq=False)
+class Chords:
+    """Slopes and intercepts of chords, one row [kinds, n] for each kind of domain, and the kind of every domain."""
+
+    slope: Tensor
+    intercept: Tensor
+    kind: Tensor  # int64 [domains]
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """What is bounded from below: `seed . z + weights . (rows @ y - offsets)` under the signs of split ReLUs.
+class Functionals:
+    """What is bounded from below in each domain: `seed . z + weights . (rows @ y - offsets)`, split ReLUs having signs.
 
     The weights are on the simplex; or, in a cone, any that are not negative, and then each row is a constraint
     `rows @ y <= offsets` that the points of interest satisfy.
@@ -63,20 +70,19 @@ class Question:
     rows: Tensor  # [domains, rows, outputs]
     offsets: Tensor  # [domains, rows]
     signs: Tensor  # int8 [domains, n]: +1 passing, -1 blocked, 0 not split
-    # Slopes and intercepts of the chords [kinds, n], and the kind of each domain; None: those of the reduced network.
-    lines: tuple[Tensor, Tensor, Tensor] | None = None
+    chords: Chords | None = None  # None: those of the reduced network
     seed: Tensor | None = None  # [domains, n], on the inputs z of the ReLUs
     cone: bool = False
 
-    def __getitem__(self, rows: Tensor) -> "Question":
-        lines = None if self.lines is None else (*self.lines[:2], self.lines[2][rows])
+    def __getitem__(self, rows: Tensor) -> "Functionals":
+        chords = None if self.chords is None else replace(self.chords, kind=self.chords.kind[rows])
         seed = None if self.seed is None else self.seed[rows]
-        return Question(self.rows[rows], self.offsets[rows], self.signs[rows], lines, seed, self.cone)
+        return Functionals(self.rows[rows], self.offsets[rows], self.signs[rows], chords, seed, self.cone)
 
     @property
     def kind(self) -> tuple[int, int, bool, bool]:
         """What the buffers of an ascent depend on."""
-        kinds = 1 if self.lines is None else len(self.lines[0])
+        kinds = 1 if self.chords is None else len(self.chords.slope)
         return self.offsets.shape[1], kinds, self.seed is not None, self.cone
 
 
@@ -201,12 +207,12 @@ class Climb:
         self.lost, self.reach, self.value, self.best, self.scale = (like.new_zeros(size) for _ in range(5))
         self.now = like.new_zeros(3)  # the schedule's row of this step
 
-    def state(self) -> tuple[Tensor, ...]:
+    def state(self) -> list[Tensor]:
         """Everything that a domain takes along when the batch shrinks."""
         own = (self.rows, self.offsets, *vars(self.signs).values(), self.p, self.best_p, self.logits, self.best_logits)
         moments = (*vars(self.moments).values(), *vars(self.row_moments).values())
         seed = () if self.seed is None else (self.seed,)
-        return (*own, *moments, self.best, self.scale, self.value, self.reach, *seed, self.lines.of)
+        return [*own, *moments, self.best, self.scale, self.value, self.reach, *seed, self.lines.of]
 
     def weights(self) -> Tensor:
         """Of the rows, [domains, rows]."""
@@ -341,15 +347,15 @@ class Climber:
         """The batch that `size` domains are worked on in."""
         return max(SMALLEST, 1 << (size - 1).bit_length()) if self._captures else size
 
-    def at(self, size: int, asked: Question) -> "Moves":
+    def at(self, size: int, functionals: Functionals) -> "Moves":
         """Moves for at least `size` domains; on the CPU exactly as many."""
         if not self._captures:
-            return Moves(Climb(self.net, size, asked.kind), capture=False)
+            return Moves(Climb(self.net, size, functionals.kind), capture=False)
         room = self.room(size)
-        key = (room, *asked.kind)
+        key = (room, *functionals.kind)
         if key not in self._moves:
             does = fused_kernels() if room >= FUSED else kernels
-            self._moves[key] = Moves(Climb(self.net, room, asked.kind, does), capture=True)
+            self._moves[key] = Moves(Climb(self.net, room, functionals.kind, does), capture=True)
         return self._moves[key]
 
     @property
@@ -404,7 +410,7 @@ class Ascent:
     def run(
         self,
         climber: Climber,
-        asked: Question,
+        functionals: Functionals,
         start: Duals,
         fresh: Tensor | None = None,
         cutoff: float = float("inf"),
@@ -416,23 +422,23 @@ class Ascent:
         [rows, n] adds to its own. Domains whose value passes `cutoff` by more than rounding leave at the next pause.
         """
         with _fast_products():
-            return self._run(climber, asked, start, fresh, cutoff, each)
+            return self._run(climber, functionals, start, fresh, cutoff, each)
 
     def _run(
         self,
         climber: Climber,
-        asked: Question,
+        functionals: Functionals,
         start: Duals,
         fresh: Tensor | None,
         cutoff: float,
         each: Tensor | None,
     ) -> Ascended:
-        count = len(asked.offsets) if each is None else len(each)
-        moves = climber.at(count, asked)
-        _load(moves.climb, asked, start, fresh, each)
+        count = len(functionals.offsets) if each is None else len(each)
+        moves = climber.at(count, functionals)
+        _load(moves.climb, functionals, start, fresh, each)
         moves.move("seat")
         duals = Duals(start.p.new_empty(count, start.p.shape[1]), start.logits.new_empty(count, start.logits.shape[1]))
-        found = Ascended(duals, asked.offsets.new_empty(count))
+        found = Ascended(duals, functionals.offsets.new_empty(count))
         here = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
         table = kernels.schedule(self.steps, self.rate, self.decay).to(start.p.device)
         slack = SLACK[start.p.device.type]
@@ -448,7 +454,7 @@ class Ascent:
                     return found
                 if climber.room(len(rows)) <= 0.75 * climb.size:
                     _store(found, climb, here)
-                    moves, here = _shrunk(climber, asked, climb, rows), here[rows]
+                    moves, here = _shrunk(climber, functionals, climb, rows), here[rows]
             moves.climb.now.copy_(table[k])
             moves.move("step")
         moves.move("settle")
@@ -456,18 +462,24 @@ class Ascent:
         return found
 
 
-def _load(climb: Climb, asked: Question, start: Duals, fresh: Tensor | None, each: Tensor | None = None) -> None:
+def _load(
+    climb: Climb, functionals: Functionals, start: Duals, fresh: Tensor | None, each: Tensor | None = None
+) -> None:
     """Fill the buffers."""
-    count = len(asked.offsets) if each is None else len(each)
-    pairs = [(climb.rows, asked.rows), (climb.offsets, asked.offsets), (climb.signs.sign, asked.signs)]
+    count = len(functionals.offsets) if each is None else len(each)
+    pairs = [
+        (climb.rows, functionals.rows),
+        (climb.offsets, functionals.offsets),
+        (climb.signs.sign, functionals.signs),
+    ]
     pairs += [(climb.p, start.p), (climb.logits, start.logits)]
-    if climb.seed is not None and asked.seed is not None:
-        pairs.append((climb.seed, asked.seed))
-    slope, intercept, of = asked.lines or (climb.net.slope[None], climb.net.intercept[None], None)
-    climb.lines.slope.copy_(slope)
-    climb.lines.intercept.copy_(intercept)
-    if of is not None:
-        pairs.append((climb.lines.of, of))
+    if climb.seed is not None and functionals.seed is not None:
+        pairs.append((climb.seed, functionals.seed))
+    chords = functionals.chords
+    climb.lines.slope.copy_(climb.net.slope[None] if chords is None else chords.slope)
+    climb.lines.intercept.copy_(climb.net.intercept[None] if chords is None else chords.intercept)
+    if chords is not None:
+        pairs.append((climb.lines.of, chords.kind))
     for buffer, value in pairs:
         if each is None:
             buffer[:count] = value
@@ -488,9 +500,9 @@ def _store(found: Ascended, climb: Climb, here: Tensor) -> None:
     found.value[here] = climb.best[:count]
 
 
-def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> Moves:
+def _shrunk(climber: Climber, functionals: Functionals, climb: Climb, rows: Tensor) -> Moves:
     """A smaller batch with these rows of the old one, and what its last pass back left for the next step."""
-    moves = climber.at(len(rows), asked)
+    moves = climber.at(len(rows), functionals)
     smaller = moves.climb
     kept = (*climb.state(), climb.nu, climb.products.vertex)
     for new, old in zip((*smaller.state(), smaller.nu, smaller.products.vertex), kept, strict=True):
@@ -501,10 +513,10 @@ def _shrunk(climber: Climber, asked: Question, climb: Climb, rows: Tensor) -> Mo
     return moves
 
 
-def evaluate(climber: Climber, asked: Question, duals: Duals) -> Climb:
+def evaluate(climber: Climber, functionals: Functionals, duals: Duals) -> Climb:
     """The pass back and forward at given duals: `value`, `nu`, `z` and `vertex` of the first rows are theirs."""
-    moves = climber.at(len(asked.offsets), asked)
-    _load(moves.climb, asked, duals, None)
+    moves = climber.at(len(functionals.offsets), functionals)
+    _load(moves.climb, functionals, duals, None)
     moves.climb.best_p.copy_(moves.climb.p)
     moves.climb.best_logits.copy_(moves.climb.logits)
     with _fast_products():
@@ -512,10 +524,10 @@ def evaluate(climber: Climber, asked: Question, duals: Duals) -> Climb:
     return moves.climb
 
 
-def first_values(climber: Climber, asked: Question, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
+def first_values(climber: Climber, functionals: Functionals, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
     """The values at which ascent would start (see `Ascent.run`), without one."""
-    moves = climber.at(len(each), asked)
-    _load(moves.climb, asked, start, fresh, each)
+    moves = climber.at(len(each), functionals)
+    _load(moves.climb, functionals, start, fresh, each)
     with _fast_products():
         moves.move("weigh")
     return moves.climb.value[: len(each)].clone()

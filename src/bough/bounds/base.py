@@ -1,15 +1,39 @@
-"""What a bounder is: a strategy that, prepared for one problem, bounds batches of domains and proves every bound."""
+"""What a bounder is: a strategy that, prepared for one problem, bounds batches of domains and proves every bound.
+
+A session has to do six things. What only some sessions can do are capabilities: typed objects that a session hands
+over (`AbstractSession.capabilities`), so that whoever needs one can see before a search whether it is there.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from bough.bounds.intermediate import AbstractIntermediate
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch, Relaxed, split
+from bough.domain.arrays import Arrays
+from bough.domain.batch import DomainBatch, InputParts, Relaxation, split
+from bough.network.graph import Network
 from bough.problem.problem import Problem
+from bough.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from bough.bounds.witness import AbstractWitness
+
+
+class Capability(Enum):
+    """What a bounder may offer and a rule or an option may need; each value says it in words."""
+
+    ESTIMATES = "cheap estimates of children"
+    RELAXATION = "the multipliers of a relaxation"
+    EVIDENCE = "evidence for certificates"
+    INPUT_PARTS = "inputs that can be halved"
+    SHADOW_PRICES = "an LP's shadow prices"
+    UNSAFE_BOXES = "boxes around unsafe points"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +59,12 @@ class Bounded:
 
     @staticmethod
     def concatenate(parts: Sequence["Bounded"]) -> "Bounded":
-        """All of several batches, in order."""
-        starts = [0, *torch.tensor([len(p.domains) for p in parts]).cumsum(0).tolist()]
+        """All domains of several batches, in order, with their points."""
+        starts = [0, *torch.tensor([len(part.domains) for part in parts]).cumsum(0).tolist()]
         return Bounded(
-            DomainBatch.concatenate([p.domains for p in parts]),
-            torch.cat([p.points for p in parts]),
-            torch.cat([p.owners() + first for p, first in zip(parts, starts[:-1], strict=True)]),
+            DomainBatch.concatenate([part.domains for part in parts]),
+            torch.cat([part.points for part in parts]),
+            torch.cat([part.owners() + first for part, first in zip(parts, starts[:-1], strict=True)]),
         )
 
 
@@ -61,8 +85,78 @@ class Evidence:
         return Evidence(self.slots, self.numbers[rows], self.weights[rows], self.direct)
 
 
-class AbstractBounding(ABC):
+class AbstractEstimates(ABC):
+    """Knows, more cheaply than by bounding them, about where children's bounds would be."""
+
+    @abstractmethod
+    def estimate(self, domains: DomainBatch, choices: Tensor, deadline: Deadline) -> Tensor:
+        """What splitting each of the choices [domains, candidates] would make of the bound: the first and the second
+        child's, [domains, candidates, 2]. For choosing only, so it need not be proved.
+        """
+
+
+class AbstractRelaxations(ABC):
+    """Keeps what the relaxation says of domains that were bounded."""
+
+    @abstractmethod
+    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxation:
+        """Multipliers and primal values of the domains' relaxation."""
+
+
+class AbstractEvidence(ABC):
+    """Has domains whose proofs can be written down: by what is kept of them, or derived again by whoever reads."""
+
+    @abstractmethod
+    def stored(self, domains: DomainBatch) -> Evidence | None:
+        """What proves the domains' bounds; None where the session does not keep that."""
+
+    @abstractmethod
+    def supported(self, domains: DomainBatch, evidence: Evidence) -> Tensor | None:
+        """Lower bounds, float64 [domains], that evidence for `evidence`'s slots proves, less several times what could
+        be off by rounding, so that whoever derives them in another order finds them above 0, too; None: it cannot tell.
+        """
+
+    @abstractmethod
+    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence | None:
+        """Other evidence of the same bounds, dear to get; None where there is none."""
+
+
+class AbstractInputParts(ABC):
+    """Has domains with boxes of their own, whose inputs can be halved: choice `neurons + k` halves input k."""
+
+    @abstractmethod
+    def parts(self, domains: DomainBatch) -> InputParts:
+        """The boxes that the domains carry."""
+
+
+class AbstractUnsafeBoxes(ABC):
+    """Knows where in the input space unsafe points can be."""
+
+    @abstractmethod
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
+        """Input boxes, lower and upper [domains, inputs], outside of which the domains' bounds leave no unsafe point.
+        For choosing only, so it need not be proved.
+        """
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a session can do beside bounding; None: it cannot."""
+
+    estimates: AbstractEstimates | None = None
+    relaxations: AbstractRelaxations | None = None
+    evidence: AbstractEvidence | None = None
+    input_parts: AbstractInputParts | None = None
+    unsafe_boxes: AbstractUnsafeBoxes | None = None
+
+
+class AbstractSession(ABC):
     """A bounder at work on one problem. Results depend, up to rounding, on the domains handed in only."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this session can do beside bounding."""
+        return Capabilities()
 
     @abstractmethod
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
@@ -79,72 +173,58 @@ class AbstractBounding(ABC):
         return domains.bounds.ambiguous()
 
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
-        """All children, next to each other, of domains split by choices [domains] or [domains, levels]."""
+        """Both children, next to each other, of domains split by choices [domains]."""
         return split(domains, choices)
 
-    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
-        """What splitting each ReLU of `neurons` [domains, candidates] would make of the bound: the blocked and the
-        passing child's, [domains, candidates, 2]. For choosing only, so it need not be proved.
-        """
-        many = domains[torch.arange(len(domains), device=neurons.device).repeat_interleave(neurons.shape[1])]
-        bounded = self.bound(self.split(many, neurons.reshape(-1)), torch.inf, deadline)
-        return bounded.domains.lower.reshape(*neurons.shape, 2)
+    def pack(self, domains: DomainBatch) -> Arrays:
+        """Open domains as arrays of one row each, as small as this bounder can have them."""
+        return domains.settled()
 
-    def parts(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
-        """Lower and upper [domains, inputs] of what a domain is of its box; None where all are the whole of it."""
-        del domains
-        return None
-
-    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
-        """Input boxes, lower and upper [domains, inputs], outside of which the domains' bounds leave no unsafe point;
-        None where the bounder cannot tell. For choosing only, so it need not be proved.
-        """
-        del domains
-        return None
-
-    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed | None:
-        """What the relaxation says of domains that this bounder has bounded; None where it keeps no such thing."""
-        del domains, deadline
-        return None
-
-    def evidence(self, domains: DomainBatch) -> Evidence | None:
-        """What proves the bounds of domains that this bounder has bounded; None where it does not keep that."""
-        del domains
-        return None
-
-    def supported(self, domains: DomainBatch, evidence: Evidence) -> Tensor | None:
-        """Lower bounds, float64 [domains], that evidence for `evidence`'s slots proves, less several times what could
-        be off by rounding, so that whoever derives them in another order finds them above 0, too; None: it cannot tell.
-        """
-        del domains, evidence
-        return None
-
-    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence | None:
-        """Other evidence of the same, dear to get; None where there is no more."""
-        del domains, deadline
-        return None
-
-    def boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
-        """Lower and upper sides of the domains' own boxes; None where nothing but ReLUs is split."""
-        del domains
-        return None
+    def unpack(self, packed: Arrays) -> DomainBatch:
+        """Packed domains again."""
+        if not isinstance(packed, DomainBatch):
+            raise TypeError(f"{type(packed).__name__} was packed by another bounder")
+        return packed
 
     def notes(self) -> Mapping[str, float]:
-        """Figures about this bounder's own work, for the record."""
+        """Figures about this session's own work, for the record."""
         return {}
-
-    def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
-        """Open domains as arrays of one row each, as small as this bounder can have them."""
-        return domains.columns()
-
-    def unpack(self, columns: tuple[Tensor, ...]) -> DomainBatch:
-        """Packed domains again."""
-        return DomainBatch.from_columns(columns)
 
 
 class AbstractBounder(ABC):
     """A frozen choice of method; `prepare` starts it on a problem."""
 
+    offers: ClassVar[frozenset[Capability]] = frozenset()
+    """What the sessions of this bounder are capable of."""
+
+    device: str = "cpu"
+
     @abstractmethod
-    def prepare(self, problem: Problem) -> AbstractBounding:
-        """Start on a problem."""
+    def prepare(self, problem: Problem, witness: "AbstractWitness | None" = None) -> AbstractSession:
+        """Start on a problem. A witness is told what proves root bounds; what it wrote down of them replaces them."""
+
+
+@dataclass(frozen=True)
+class BounderSettings:
+    """What a bounder is made from when it is asked for by name."""
+
+    relu_bounds: AbstractIntermediate
+    device: str = "cpu"
+    halves: bool = False  # whether the branching rule halves inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class BounderEntry(Entry):
+    """A bounder by name, and what goes with it unless something else is asked for."""
+
+    make: Callable[[BounderSettings], AbstractBounder]
+    offers: frozenset[Capability]  # at most, over all settings
+    usual_rule: str
+    usual_relu_bounds: str
+    certified_relu_bounds: str  # the same where a certificate is asked for
+    batch: Callable[[Network, str], int]  # domains split per step, by the network and the device
+    learnt_rule: str | None = None  # instead of the usual rule, where weights are for such networks
+    gpu: bool = False  # whether it runs on a GPU
+
+
+KNOWN_BOUNDERS = Registry("bounds", "BOUNDERS", ("bough.bounds",), BounderEntry)

@@ -14,20 +14,33 @@ the start (`_Place.size`): no pass over memory is spent on it, where the general
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.base import (
+    AbstractBounder,
+    AbstractEstimates,
+    AbstractEvidence,
+    AbstractInputParts,
+    AbstractSession,
+    Bounded,
+    BounderEntry,
+    BounderSettings,
+    Capabilities,
+    Capability,
+    Evidence,
+)
 from bough.bounds.inputs import proved_range
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.interval import UNDERFLOW, enclose
 from bough.bounds.lp import PlanetLP
 from bough.bounds.relaxation import chord
+from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain import batch
-from bough.domain.batch import Bounds, DomainBatch
+from bough.domain.batch import Bounds, DomainBatch, InputParts
 from bough.errors import SolverFailure
 from bough.network import walk
 from bough.network.graph import Network
@@ -36,22 +49,10 @@ from bough.problem.property import Ball, Box, stable_norm
 
 _log = logging.getLogger(__name__)
 ELEMENTS = 1 << 18  # of the functionals held at once: 2 MiB, which stays in a cache
+LP_DOMAINS, LINEAR_DOMAINS = 8, 64  # domains split per step: an LP is dear, linear bounds are batched
 
 
-class Cut(NamedTuple):
-    """What a domain of this bounder carries: its box, and the coefficients of its bound on the inputs, [domains, n]."""
-
-    lower: Tensor
-    upper: Tensor
-    slope: Tensor
-
-    @property
-    def width(self) -> Tensor:
-        """Of every input."""
-        return self.upper - self.lower
-
-
-class Relaxed(NamedTuple):
+class LayerSlopes(NamedTuple):
     """How functionals pass a layer of ReLUs, [domains, 1, n]: slopes by the coefficient's sign, and what is lost."""
 
     positive: Tensor
@@ -59,14 +60,14 @@ class Relaxed(NamedTuple):
     loss: Tensor  # [domains, n, 1]
 
     @staticmethod
-    def of(bounds: Bounds, part: slice) -> "Relaxed":
+    def of(bounds: Bounds, part: slice) -> "LayerSlopes":
         """CROWN's lines: the chord from above; from below slope 0 or 1, whichever cuts off less."""
         lower, upper = bounds.lower[:, part], bounds.upper[:, part]
         slope = chord(lower, upper)
         below = torch.where((lower < 0) & (upper > 0), (upper > -lower).to(slope.dtype), slope)
-        return Relaxed(below[:, None], slope[:, None], (slope * lower.clamp(max=0))[..., None].neg())
+        return LayerSlopes(below[:, None], slope[:, None], (slope * lower.clamp(max=0))[..., None].neg())
 
-    def variants(self) -> Iterator["Relaxed"]:
+    def variants(self) -> Iterator["LayerSlopes"]:
         """The same with other lines from below: as it is, parallel to the chord, flat, and the identity."""
         decided = (self.negative <= 0) | (self.negative >= 1)
         for below in (self.positive, self.negative, torch.zeros_like(self.negative), torch.ones_like(self.negative)):
@@ -97,13 +98,18 @@ class _Place:
 class LinearBounds(AbstractBounder):
     """CROWN bounds of every layer, over boxes that may be halved."""
 
-    def prepare(self, problem: Problem) -> "LinearBounding":
-        """Start on a problem."""
-        return LinearBounding(problem)
+    offers: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.ESTIMATES, Capability.INPUT_PARTS, Capability.EVIDENCE}
+    )
+
+    def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> "LinearSession":
+        """Start on a problem; whoever reads a certificate derives all these bounds, so a witness is told nothing."""
+        del witness
+        return LinearSession(problem)
 
 
 @final
-class LinearBounding(AbstractBounding):
+class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, AbstractEvidence):
     """Linear bounds at work on one problem."""
 
     def __init__(self, problem: Problem) -> None:
@@ -118,15 +124,20 @@ class LinearBounding(AbstractBounding):
         together = torch.full((1, most), 1 / most, dtype=torch.float64)
         self._weights = torch.cat([torch.eye(most, dtype=torch.float64), together])[: most + (most > 1)]
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Halved inputs, bounds of children by themselves, and proofs that anybody can derive again."""
+        return Capabilities(estimates=self, input_parts=self, evidence=self)
+
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """The whole box of every clause."""
         self._places = [_Place.of(self._network, box, deadline) for box in self._problem.property.boxes]
         clauses = []
         for number, clause in enumerate(self._problem.clauses):
             place = self._places[clause.box]
-            carried = Cut(place.lower, place.upper, torch.zeros_like(place.lower))
+            parts = InputParts(place.lower, place.upper, torch.zeros_like(place.lower))
             functional = clause.coefficients.new_zeros(self._network.outputs)
-            clauses.append(DomainBatch.root(number, place.bounds, functional, tuple(carried)))
+            clauses.append(DomainBatch.root(number, place.bounds, functional, parts))
         return self.bound(DomainBatch.concatenate(clauses), cutoff, deadline)
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
@@ -137,16 +148,30 @@ class LinearBounding(AbstractBounding):
         joined = Bounded.concatenate([bounded for _, bounded in parts])
         return Bounded(joined.domains[order], joined.points[order])
 
-    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
+    def estimate(self, domains: DomainBatch, choices: Tensor, deadline: Deadline) -> Tensor:
         """Bounds of the children by themselves: CROWN's need not be above the parent's, and where they are hidden by
         it, choices that help look like those that do not.
         """
-        return super().estimate(replace(domains, lower=torch.full_like(domains.lower, -torch.inf)), neurons, deadline)
+        many = domains[torch.arange(len(domains), device=choices.device).repeat_interleave(choices.shape[1])]
+        many = replace(many, lower=torch.full_like(many.lower, -torch.inf))
+        bounded = self.bound(self.split(many, choices.reshape(-1)), torch.inf, deadline)
+        return bounded.domains.lower.reshape(*choices.shape, 2)
 
-    def parts(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
+    def parts(self, domains: DomainBatch) -> InputParts:
         """The boxes that the domains carry."""
-        cut = Cut(*domains.start)
-        return cut.lower, cut.upper
+        return domains.carried(InputParts)
+
+    def stored(self, domains: DomainBatch) -> None:
+        """Nothing has to be kept: boxes and signs say enough."""
+        del domains
+
+    def supported(self, domains: DomainBatch, evidence: Evidence) -> None:
+        """The reader's own arithmetic decides."""
+        del domains, evidence
+
+    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> None:
+        """There is no other evidence."""
+        del domains, deadline
 
     def splittable(self, domains: DomainBatch) -> Tensor:
         """Ambiguous ReLUs, and while the bound may still move, inputs that have a number between their ends.
@@ -155,16 +180,12 @@ class LinearBounding(AbstractBounding):
         one row; of several, another may be the positive one in each half. A ReLU that was split is decided too, but
         the bound does not know yet where in the box.
         """
-        ambiguous, cut = domains.bounds.ambiguous(), Cut(*domains.start)
+        ambiguous, cut = domains.bounds.ambiguous(), domains.carried(InputParts)
         middle = cut.lower / 2 + cut.upper / 2
         open_still = ambiguous.any(dim=1, keepdim=True) | (domains.signs != 0).any(dim=1, keepdim=True)
         balls = torch.tensor([box.ball is not None for box in self._problem.property.boxes])
         open_still = open_still | (self._rows.shape[1] > 1) | balls[self._boxes[domains.clause]][:, None]
         return torch.cat([ambiguous, (middle > cut.lower) & (middle < cut.upper) & open_still], dim=1)
-
-    def boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
-        """As they are carried."""
-        return domains.start[0], domains.start[1]
 
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
         """Both halves of an input, or both signs of a ReLU."""
@@ -176,7 +197,7 @@ class LinearBounding(AbstractBounding):
         if neurons:
             children = batch.split(domains, torch.where(halved, 0, chosen))
         halved = halved[twice, None]
-        cut = Cut(*parents.start)
+        cut = parents.carried(InputParts)
         one = torch.zeros_like(cut.lower, dtype=torch.bool)
         one = one.scatter(1, (chosen[twice, None] - neurons).clamp(min=0), value=True) & halved
         second = (torch.arange(len(twice), device=chosen.device) % 2 == 1)[:, None]
@@ -185,11 +206,11 @@ class LinearBounding(AbstractBounding):
             torch.where(halved, parents.bounds.lower, children.bounds.lower),
             torch.where(halved, parents.bounds.upper, children.bounds.upper),
         )
-        carried = Cut(
+        parts = InputParts(
             torch.where(one & second, middle, cut.lower), torch.where(one & ~second, middle, cut.upper), cut.slope
         )
         signs = torch.where(halved, parents.signs, children.signs)
-        return replace(children, signs=signs, bounds=bounds, start=tuple(carried))
+        return replace(children, signs=signs, bounds=bounds, start=parts)
 
     def _pieces(self, domains: DomainBatch) -> Iterator[Tensor]:
         """Domains of one box each, few enough at a time; like beside like, so that one does not pay for another."""
@@ -201,21 +222,21 @@ class LinearBounding(AbstractBounding):
             yield from mine.split(max(1, ELEMENTS // widest**2))
 
     def _bound(self, domains: DomainBatch, deadline: Deadline) -> Bounded:
-        network, cut = self._network, Cut(*domains.start)
+        network, cut = self._network, domains.carried(InputParts)
         place = self._places[int(self._boxes[domains.clause[0]])]
         bounds = enclose(network, cut.lower, cut.upper, domains.bounds).relu_inputs(network).intersect(domains.bounds)
-        relaxed: dict[int, Relaxed] = {}
+        layers: dict[int, LayerSlopes] = {}
         for i in network.relus:
             deadline.check()
-            bounds = _renewed(network, place, cut, bounds, relaxed, i, domains.signs[:, network.slices[i]] != 0)
-            relaxed[i] = Relaxed.of(bounds, network.slices[i])
+            bounds = _renewed(network, place, cut, bounds, layers, i, domains.signs[:, network.slices[i]] != 0)
+            layers[i] = LayerSlopes.of(bounds, network.slices[i])
         rows, offsets = self._rows[domains.clause], self._offsets[domains.clause]
         combined = self._weights @ rows
         # Rows are few, and which line is best from below differs from box to box.
         kinds = [
-            dict(zip(relaxed, way, strict=True)) for way in zip(*(r.variants() for r in relaxed.values()), strict=True)
+            dict(zip(layers, way, strict=True)) for way in zip(*(r.variants() for r in layers.values()), strict=True)
         ]
-        tried = [_least(network, place, cut, way, len(network.nodes) - 1, combined) for way in kinds or [relaxed]]
+        tried = [_least(network, place, cut, way, len(network.nodes) - 1, combined) for way in kinds or [layers]]
         least, best = torch.stack([bound for bound, _ in tried]).max(dim=0)
         inputs = torch.stack([g for _, g in tried]).gather(0, best[None, ..., None].expand(1, *tried[0][1].shape))[0]
         constant, sizes = (
@@ -232,13 +253,13 @@ class LinearBounding(AbstractBounding):
             bounds=bounds,
             lower=torch.where(bounds.empty() | _outside(place.ball, cut), torch.inf, torch.fmax(lower, domains.lower)),
             functional=combined[each, best],
-            start=tuple(cut._replace(slope=slope)),
+            start=replace(cut, slope=slope),
         )
         return Bounded(found, torch.where(slope > 0, cut.lower, cut.upper))
 
 
 def _least(
-    network: Network, place: _Place, cut: Cut, relaxed: dict[int, Relaxed], start: int, f: Tensor
+    network: Network, place: _Place, cut: InputParts, layers: dict[int, LayerSlopes], start: int, f: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Proved lower bounds [domains, rows] of functionals `f` [domains, rows, n] of a node, and their input parts."""
     domains, rows = f.shape[:2]
@@ -250,7 +271,7 @@ def _least(
             total.add_(constant.reshape(domains, rows))
 
     def relu(i: int, here: Tensor) -> Tensor:
-        nu, way = here.reshape(domains, rows, -1), relaxed[i]
+        nu, way = here.reshape(domains, rows, -1), layers[i]
         down = nu.clamp(max=0)
         total.add_((down @ way.loss)[..., 0])
         # Never in place: a sum hands one array to both of its inputs.
@@ -266,7 +287,7 @@ def _least(
     return torch.where(value.isfinite(), value, -torch.inf), g
 
 
-def _outside(ball: Ball | None, cut: Cut) -> Tensor:
+def _outside(ball: Ball | None, cut: InputParts) -> Tensor:
     """Which boxes surely do not meet the ball: their nearest point to its centre is too far, rounding counted."""
     if ball is None:
         return torch.zeros(len(cut.lower), dtype=torch.bool)
@@ -281,7 +302,13 @@ def _padded(rows: int, most: int) -> Tensor:
 
 
 def _renewed(
-    network: Network, place: _Place, cut: Cut, bounds: Bounds, relaxed: dict[int, Relaxed], relu: int, split: Tensor
+    network: Network,
+    place: _Place,
+    cut: InputParts,
+    bounds: Bounds,
+    layers: dict[int, LayerSlopes],
+    relu: int,
+    split: Tensor,
 ) -> Bounds:
     """The bounds with those of one layer's ambiguous ReLUs renewed, and of those that were split, whose sign may be
     impossible in the box by now; each domain's own.
@@ -293,7 +320,7 @@ def _renewed(
         return bounds
     chosen = asked.int().topk(most, dim=1).indices  # a domain that has fewer adds others, which stay as they are
     rows = cut.lower.new_zeros(*chosen.shape, network.nodes[source].size).scatter(2, chosen[..., None], 1.0)
-    low, minus_high = _least(network, place, cut, relaxed, source, torch.cat([rows, -rows], dim=1))[0].chunk(2, dim=1)
+    low, minus_high = _least(network, place, cut, layers, source, torch.cat([rows, -rows], dim=1))[0].chunk(2, dim=1)
     low, high = (found.where(asked.gather(1, chosen), torch.nan) for found in (low, -minus_high))
     at, (lower, upper) = chosen + part.start, (bounds.lower, bounds.upper)
     return Bounds(
@@ -305,22 +332,32 @@ def _renewed(
 @final
 @dataclass(frozen=True)
 class HalvedLP(AbstractBounder):
-    """The same, and the Planet LP where that leaves a domain open; its input multipliers are the shadow prices of the
-    box's sides (Royo et al. 2019).
+    """Linear bounds, and the Planet LP where these leave a domain open; its input multipliers are the shadow prices of
+    the box's sides (Royo et al. 2019).
     """
 
-    def prepare(self, problem: Problem) -> "HalvedLPBounding":
-        """Start on a problem."""
-        return HalvedLPBounding(problem)
+    offers: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.ESTIMATES, Capability.INPUT_PARTS, Capability.SHADOW_PRICES}
+    )
+
+    def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> "HalvedLPSession":
+        """Start on a problem; what LPs prove of halved inputs cannot be written down."""
+        del witness
+        return HalvedLPSession(problem)
 
 
 @final
-class HalvedLPBounding(AbstractBounding):
+class HalvedLPSession(AbstractSession):
     """Linear bounds of every layer first, then one LP a domain."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._linear, self._lp = LinearBounds().prepare(problem), PlanetLP().prepare(problem)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Halved inputs, and estimates that do without the LP."""
+        return Capabilities(estimates=self._linear, input_parts=self._linear)
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """The whole box of every clause."""
@@ -330,38 +367,57 @@ class HalvedLPBounding(AbstractBounding):
         """Every layer again, then the LP."""
         return self._sharpened(self._linear.bound(domains, cutoff, deadline), cutoff, deadline)
 
-    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
-        """Without the LP."""
-        return self._linear.estimate(domains, neurons, deadline)
-
-    def parts(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
-        """The boxes that the domains carry."""
-        cut = Cut(*domains.start)
-        return cut.lower, cut.upper
-
     def splittable(self, domains: DomainBatch) -> Tensor:
-        """As with linear bounds."""
+        """The choices that linear bounds have."""
         return self._linear.splittable(domains)
 
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
-        """As with linear bounds."""
+        """Both halves of an input, or both signs of a ReLU."""
         return self._linear.split(domains, choices)
 
     def _sharpened(self, bounded: Bounded, cutoff: float, deadline: Deadline) -> Bounded:
         domains, points = bounded.domains, bounded.points.clone()
-        cut, lower = Cut(*domains.start), domains.lower.clone()
+        cut, lower = domains.carried(InputParts), domains.lower.clone()
         slope = cut.slope.clone()
         for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
             deadline.check()
             one = slice(d, d + 1)
-            part = cut.lower[one], cut.upper[one], domains.bounds[one]
+            clause = self._problem.clauses[int(domains.clause[d])]
+            sides = cut.lower[one], cut.upper[one]
             try:
-                proved, points[d] = self._lp.over_part(
-                    self._problem.clauses[int(domains.clause[d])], part, cutoff, deadline
-                )
+                proved, points[d] = self._lp.over_part(clause, sides, domains.bounds[one], cutoff, deadline)
             except SolverFailure as failure:
                 _log.info("a domain keeps its linear bound: %s", failure)
                 continue
             lower[d] = torch.fmax(lower[d], proved.lower[0, 0])
             slope[d] = proved.inputs[0, 0]
-        return Bounded(replace(domains, lower=lower, start=tuple(cut._replace(slope=slope))), points)
+        return Bounded(replace(domains, lower=lower, start=replace(cut, slope=slope)), points)
+
+
+def _lp(settings: BounderSettings) -> AbstractBounder:
+    return HalvedLP() if settings.halves else PlanetLP(settings.relu_bounds)
+
+
+# The first that offers what a rule needs is what `auto` chooses.
+BOUNDERS = (
+    BounderEntry(
+        name="linear",
+        words="linear bounds over halved inputs, for a handful of inputs",
+        make=lambda settings: LinearBounds(),
+        offers=LinearBounds.offers,
+        usual_rule="babsb",
+        usual_relu_bounds="tight",
+        certified_relu_bounds="tight",
+        batch=lambda network, device: LINEAR_DOMAINS,
+    ),
+    BounderEntry(
+        name="lp",
+        words="the Planet LP by HiGHS, exact and slow",
+        make=_lp,
+        offers=PlanetLP.offers | HalvedLP.offers,
+        usual_rule="babsr",
+        usual_relu_bounds="tight",
+        certified_relu_bounds="fixed",  # renewed bounds would need a proof in every leaf
+        batch=lambda network, device: LP_DOMAINS,
+    ),
+)

@@ -8,22 +8,37 @@ subtracted, over ReLU bounds that were proved the same way: a domain is closed b
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from bough.bounds.ascent import Ascent, Climb, Climber, Duals, Question, evaluate, first_values, row_weights
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded, Evidence
-from bough.bounds.intermediate import AbstractIntermediate, Asked, TightBounds
+from bough.bounds.ascent import Ascent, Chords, Climb, Climber, Duals, Functionals, evaluate, first_values, row_weights
+from bough.bounds.base import (
+    AbstractBounder,
+    AbstractEstimates,
+    AbstractEvidence,
+    AbstractRelaxations,
+    AbstractSession,
+    AbstractUnsafeBoxes,
+    Bounded,
+    BounderEntry,
+    BounderSettings,
+    Capabilities,
+    Capability,
+    Evidence,
+)
+from bough.bounds.intermediate import AbstractClauseBounds, AbstractIntermediate, ClauseBatch, TightBounds
 from bough.bounds.linear import Region, proved_rows
-from bough.bounds.lp import PlanetLP
+from bough.bounds.lp import BasisNumbers, PlanetLP
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline, OutOfTime
-from bough.domain.batch import Bounds, DomainBatch, Relaxed
+from bough.domain.arrays import Arrays
+from bough.domain.batch import Bounds, DomainBatch, Relaxation
+from bough.network.graph import Network
 from bough.problem.problem import Problem
 
 MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
@@ -34,6 +49,10 @@ ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
 ROUNDING = 1e-5  # of a value in ascent, relative to what the input makes of it
 MORE_ROUNDING = 8.0  # times the error of a proof, for one that is derived in another order with twice the allowance
+CPU_DOMAINS = (128, 1024)  # domains split per step on a CPU: at least, and at most
+CPU_RELUS = 1 << 17  # ReLUs of all domains of a step on a CPU
+GPU_DOMAINS = 8192  # domains split per step on a GPU, at most
+ROOM_SHARE = 0.25  # of a GPU's free memory, for the domains that are being bounded
 PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
 
 
@@ -47,11 +66,58 @@ class DualAscent(AbstractBounder):
     intermediate: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
     device: str = "cpu"
     batch: int = 1 << 14  # most domains in one ascent
-    witness: AbstractWitness | None = field(default=None, compare=False)  # whose root bounds replace one's own
 
-    def prepare(self, problem: Problem) -> "DualBounding":
+    offers: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.ESTIMATES, Capability.RELAXATION, Capability.EVIDENCE, Capability.UNSAFE_BOXES}
+    )
+
+    def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> "DualSession":
         """Start on a problem."""
-        return DualBounding(problem, self)
+        return DualSession(problem, self, witness)
+
+
+def domains_per_step(network: Network, device: str) -> int:
+    """How many domains to split per step, from what two children of each take while they are bounded."""
+    if device == "cpu":  # small networks are all overhead, and want more at once
+        fewest, most = CPU_DOMAINS
+        return min(most, max(fewest, CPU_RELUS // max(1, network.neurons)))
+    # Bounds and coefficients of every ReLU in float64, and some dozen arrays over ambiguous ReLUs and inputs.
+    each = 2 * 8 * (8 * network.neurons + 4 * network.inputs)
+    room = int(ROOM_SHARE * torch.cuda.mem_get_info()[0] / each)
+    return max(1, min(GPU_DOMAINS, 1 << max(0, room.bit_length() - 1)))
+
+
+def _made(settings: BounderSettings) -> DualAscent:
+    return DualAscent(intermediate=settings.relu_bounds, device=settings.device)
+
+
+BOUNDERS = (
+    BounderEntry(
+        name="dual",
+        words="dual ascent, batched on CPU and GPU",
+        make=_made,
+        offers=DualAscent.offers,
+        usual_rule="kfsb",
+        learnt_rule="learnt-local",
+        usual_relu_bounds="optimised",
+        certified_relu_bounds="optimised",
+        batch=domains_per_step,
+        gpu=True,
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedDuals(Arrays):
+    """An open domain as the frontier keeps it: ReLU bounds follow from signs, unless each domain has its own."""
+
+    clause: Tensor  # int32 [domains]
+    signs: Tensor  # int8 [domains, slots]
+    lower: Tensor
+    depth: Tensor  # int32 [domains]
+    p: Tensor  # float16 [domains, slots], multipliers in units
+    logits: Tensor  # float16 [domains, rows]
+    bounds: Bounds | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +138,14 @@ class _Place:
 
 
 @final
-class DualBounding(AbstractBounding):
+class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, AbstractEvidence, AbstractUnsafeBoxes):
     """Dual ascent at work on one problem, on one device.
 
-    A domain's dual variables stand in one array over `slots`: the ReLUs that are ambiguous in some box.
+    A domain carries `Duals` over `slots`: the ReLUs that are ambiguous in some box.
     """
 
-    def __init__(self, problem: Problem, config: DualAscent) -> None:
-        self._problem, self._config, self._batch = problem, config, config.batch
+    def __init__(self, problem: Problem, config: DualAscent, witness: AbstractWitness | None = None) -> None:
+        self._problem, self._config, self._batch, self._witness = problem, config, config.batch, witness
         self._device = torch.device(config.device)
         self._network = problem.network.on(self._device)
         self._exact = PlanetLP(TightBounds(refresh=False)).prepare(problem)
@@ -104,6 +170,11 @@ class DualBounding(AbstractBounding):
         self._root_bounds, self._own_lines = Bounds(empty, empty), False  # by clause; whether these differ
         self._notes: dict[str, float] = {}
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """All but halved inputs."""
+        return Capabilities(estimates=self, relaxations=self, evidence=self, unsafe_boxes=self)
+
     def notes(self) -> Mapping[str, float]:
         """Time spent on root bounds and on capturing steps, and how many ReLUs the root left ambiguous."""
         captured = sum(place.climber.capture_seconds for place in self._places.values())
@@ -116,10 +187,10 @@ class DualBounding(AbstractBounding):
         """
         clock = Deadline.never()
         for box in self._boxes.unique().tolist():
-            asked = self._problem.property.boxes[box].on(self._device)
-            root = self._config.intermediate.at_root(self._network, asked, deadline)
-            if self._config.witness is not None:
-                root = replace(root, bounds=self._config.witness.root(box).to(self._device))
+            whole = self._problem.property.boxes[box].on(self._device)
+            root = self._config.intermediate.at_root(self._network, whole, deadline, self._witness)
+            if self._witness is not None:
+                root = replace(root, bounds=self._witness.root(box).to(self._device))
             net = reduce(self._network, root, deadline).to(self._device, torch.float32)
             # Lines of every domain's own are an array of another size at every step: nothing to capture.
             self._places[box] = _Place(root, Climber(net, capture=not self._config.intermediate.refreshes))
@@ -132,14 +203,15 @@ class DualBounding(AbstractBounding):
         first = self._config.ascent if self._config.intermediate.conditional else self._config.at_root
         bounded = self._bound(self._roots(), first, cutoff, deadline)
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
-        memory: dict[int, dict[str, Any]] = {box: {} for box in self._places}
+        policy = self._config.intermediate
+        by_box = {box: policy.for_clauses(self._network, p.root, self._witness) for box, p in self._places.items()}
         for _ in range(MOST_REPEATS):
             left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
             before = bounded.domains.lower[left]
             if not len(left) or clock.elapsed() > ROOT_SHARE * deadline.remaining():
                 break
             try:
-                bounded = self._again(bounded, left, memory, cutoff, deadline)
+                bounded = self._again(bounded, left, by_box, cutoff, deadline)
             except OutOfTime:  # what the root has is a result; the search will stop by itself
                 break
             if not bool((bounded.domains.lower[left] > before + LEAST_GAIN * before.abs()).any()):
@@ -153,39 +225,44 @@ class DualBounding(AbstractBounding):
             bounds = self._root_bounds[slice(k, k + 1)]
             start = bounds.ambiguous() & (bounds.upper > -bounds.lower)
             parts.append(
-                DomainBatch.root(k, bounds, self._rows[k, 0], (start.float()[:, self._slots], self._logits[k : k + 1]))
+                DomainBatch.root(
+                    k, bounds, self._rows[k, 0], Duals(start.float()[:, self._slots], self._logits[k : k + 1])
+                )
             )
         return DomainBatch.concatenate(parts)
 
     def _again(
-        self, bounded: Bounded, rows: Tensor, memory: dict[int, dict[str, Any]], cutoff: float, deadline: Deadline
+        self,
+        bounded: Bounded,
+        rows: Tensor,
+        by_box: Mapping[int, AbstractClauseBounds | None],
+        cutoff: float,
+        deadline: Deadline,
     ) -> Bounded:
         """Bound some clauses again over bounds that hold at their unsafe points."""
-        lower, upper, policy = (
-            self._root_bounds.lower.clone(),
-            self._root_bounds.upper.clone(),
-            self._config.intermediate,
-        )
-        for box, place in self._places.items():
-            mine = rows[self._boxes[rows] == box]
-            if len(mine):
-                asked = Asked(mine, self._rows[mine], self._offsets[mine], self._root_bounds[mine], deadline)
-                tight = policy.for_clauses(self._network, place.root, asked, memory[box])
-                if self._config.witness is not None:
-                    tight = self._config.witness.for_clauses(mine).to(self._device)
-                lower[mine], upper[mine] = tight.lower, tight.upper
+        lower, upper = self._root_bounds.lower.clone(), self._root_bounds.upper.clone()
+        for box, clause_bounds in by_box.items():
+            some = rows[self._boxes[rows] == box]
+            if len(some):
+                tight = self._root_bounds[some]
+                if clause_bounds is not None:
+                    tight = clause_bounds.tightened(
+                        ClauseBatch(some, self._rows[some], self._offsets[some], tight, deadline)
+                    )
+                if self._witness is not None:
+                    tight = self._witness.for_clauses(some).to(self._device)
+                lower[some], upper[some] = tight.lower, tight.upper
         if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
             return bounded
         self._root_bounds, self._own_lines = Bounds(lower, upper), True
         domains = bounded.domains
-        p = torch.where(self._root_bounds.ambiguous()[:, self._slots], domains.start[0], 0.0)
-        domains = replace(domains, bounds=self._root_bounds, start=(p, domains.start[1]))
+        duals = domains.carried(Duals)
+        p = torch.where(self._root_bounds.ambiguous()[:, self._slots], duals.p, 0.0)
+        domains = replace(domains, bounds=self._root_bounds, start=Duals(p, duals.logits))
         better = self._bound(domains[rows], self._config.at_root, cutoff, deadline)
-        columns = [
-            column.index_copy(0, rows, new)
-            for column, new in zip(domains.columns(), better.domains.columns(), strict=True)
-        ]
-        joined = replace(DomainBatch.from_columns(columns), last_split=domains.last_split)
+        columns = iter(better.domains.tensors())
+        joined = domains.map(lambda column: column.index_copy(0, rows, next(columns)))
+        joined = replace(joined, last_split=domains.last_split)
         self._notes["root_ambiguous"] = float(joined.bounds.ambiguous()[rows].sum(dim=1).max())
         return Bounded(
             joined, torch.cat([bounded.points, better.points]), torch.cat([bounded.owners(), rows[better.owners()]])
@@ -199,18 +276,21 @@ class DualBounding(AbstractBounding):
 
     def _refreshed(self, domains: DomainBatch, deadline: Deadline) -> DomainBatch:
         """Every domain's own ReLU bounds after its last split; the dual of a ReLU that this decides begins at 0."""
-        clock, (lower, upper) = Deadline.never(), (domains.bounds.lower.clone(), domains.bounds.upper.clone())
+        clock = Deadline.never()
+        lower, upper = domains.bounds.lower.clone(), domains.bounds.upper.clone()
         for place, rows in self._by_place(domains):
-            mine = domains[rows]
-            where = place.root.with_bounds(mine.bounds)
-            asked = Asked(mine.clause, self._rows[mine.clause], self._offsets[mine.clause], mine.bounds, deadline)
-            new = self._config.intermediate.refreshed(self._network, where, mine.last_split, asked)
+            some = domains[rows]
+            where = place.root.with_bounds(some.bounds)
+            clauses = ClauseBatch(
+                some.clause, self._rows[some.clause], self._offsets[some.clause], some.bounds, deadline
+            )
+            new = self._config.intermediate.refreshed(self._network, where, some.last_split, clauses)
             lower[rows], upper[rows] = new.lower, new.upper
-        bounds = Bounds(lower, upper)
+        bounds, duals = Bounds(lower, upper), domains.carried(Duals)
         decided = (domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots]
-        p = torch.where(decided, 0.0, domains.start[0])
+        p = torch.where(decided, 0.0, duals.p)
         self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.elapsed()
-        return replace(domains, bounds=bounds, start=(p, domains.start[1]))
+        return replace(domains, bounds=bounds, start=Duals(p, duals.logits))
 
     def _bound(self, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:
         """Box after box, in pieces that fit; a piece that does not fit the memory is halved, and so are all later."""
@@ -242,20 +322,21 @@ class DualBounding(AbstractBounding):
         boxes = self._boxes[domains.clause]
         return [(self._places[b], (boxes == b).nonzero()[:, 0]) for b in boxes.unique().tolist()]
 
-    def _question(self, place: _Place, domains: DomainBatch) -> tuple[Question, Duals]:
+    def _functionals(self, place: _Place, domains: DomainBatch) -> tuple[Functionals, Duals]:
+        """What ascent is about in these domains of one box, and where it starts."""
         low, high = (side[:, place.net.neurons] for side in (domains.bounds.lower, domains.bounds.upper))
         # A ReLU may be decided without having been split, by the bounds of its clause: its sign is known all the same.
         signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
         rows, offsets = self._rows[domains.clause].float(), self._offsets[domains.clause].float()
-        lines = None
+        chords = None
         if self._config.intermediate.refreshes:
             slope = chord(low, high)
-            own = torch.arange(len(domains), device=self._device)
-            lines = slope.float(), (-low.clamp(max=0) * slope).float(), own
+            each = torch.arange(len(domains), device=self._device)
+            chords = Chords(slope.float(), (-low.clamp(max=0) * slope).float(), each)
         elif self._own_lines:
-            lines = (*self._lines(place), domains.clause)
-        asked = Question(rows, offsets, signs, lines)
-        return asked, Duals(domains.start[0][:, self._own(place)], domains.start[1])
+            chords = Chords(*self._lines(place), domains.clause)
+        duals = domains.carried(Duals)
+        return Functionals(rows, offsets, signs, chords), Duals(duals.p[:, self._own(place)], duals.logits)
 
     def _lines(self, place: _Place) -> tuple[Tensor, Tensor]:
         """Slopes and intercepts of every clause's chords at the root: a ReLU keeps them until it is split."""
@@ -272,18 +353,17 @@ class DualBounding(AbstractBounding):
     def _bound_piece(
         self, place: _Place, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline
     ) -> Bounded:
-        asked, start = self._question(place, domains)
+        functionals, start = self._functionals(place, domains)
         fresh = _fresh(place.net, domains)
-        found = replace(ascent, deadline=deadline).run(place.climber, asked, start, fresh, cutoff).duals
-        lower = torch.fmax(domains.lower, self._prove(place, domains, asked, found))
+        duals = replace(ascent, deadline=deadline).run(place.climber, functionals, start, fresh, cutoff).duals
+        lower = torch.fmax(domains.lower, self._prove(place, domains, functionals, duals))
         lower = torch.where(domains.bounds.empty(), torch.inf, lower)
-        p = torch.zeros_like(domains.start[0])
-        p[:, self._own(place)] = found.p
-        bounded = replace(
-            domains, lower=lower, functional=self._functional(domains.clause, found.logits), start=(p, found.logits)
-        )
+        p = torch.zeros_like(domains.carried(Duals).p)
+        p[:, self._own(place)] = duals.p
+        functional = self._functional(domains.clause, duals.logits)
+        bounded = replace(domains, lower=lower, functional=functional, start=Duals(p, duals.logits))
         worst = lower.topk(min(len(lower), MOST_POINTS), largest=False, sorted=False).indices.sort().values
-        points = self._points(place, asked[worst], found[worst])
+        points = self._points(place, functionals[worst], duals[worst])
         found_all = self._finish(Bounded(bounded, points, worst), cutoff, deadline)
         if not self._config.intermediate.conditional:
             return found_all
@@ -295,18 +375,18 @@ class DualBounding(AbstractBounding):
     def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
         return (row_weights(logits)[:, None] @ self._rows[clause])[:, 0]
 
-    def _points(self, place: _Place, asked: Question, duals: Duals) -> Tensor:
+    def _points(self, place: _Place, functionals: Functionals, duals: Duals) -> Tensor:
         """The corner of the box that attains each bound."""
-        return self._corners(place, evaluate(place.climber, asked, duals), len(duals.p))
+        return self._corners(place, evaluate(place.climber, functionals, duals), len(duals.p))
 
     def _corners(self, place: _Place, found: Climb, count: int) -> Tensor:
         vertex: Tensor = found.products.vertex[:count]
         low, high = place.root.lower, place.root.upper
         return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
 
-    def _prove(self, place: _Place, domains: DomainBatch, asked: Question, duals: Duals) -> Tensor:
+    def _prove(self, place: _Place, domains: DomainBatch, functionals: Functionals, duals: Duals) -> Tensor:
         """Float64 lower bounds [domains], from the duals as they will be stored."""
-        return self._proof(place, domains, asked.signs, duals.p, row_weights(duals.logits))[0]
+        return self._proof(place, domains, functionals.signs, duals.p, row_weights(duals.logits))[0]
 
     def _proof(
         self, place: _Place, domains: DomainBatch, signs: Tensor, p: Tensor, weights: Tensor
@@ -340,16 +420,17 @@ class DualBounding(AbstractBounding):
         points = torch.cat([bounded.points, exact.points.to(self._device)])
         return Bounded(replace(domains, lower=lower), points, torch.cat([bounded.owners(), left]))
 
-    def evidence(self, domains: DomainBatch) -> Evidence:
+    def stored(self, domains: DomainBatch) -> Evidence:
         """The duals as they are stored."""
-        return Evidence(self._slots, domains.start[0], row_weights(domains.start[1]))
+        duals = domains.carried(Duals)
+        return Evidence(self._slots, duals.p, row_weights(duals.logits))
 
     def supported(self, domains: DomainBatch, evidence: Evidence) -> Tensor:
         """The proof of every domain, with other numbers."""
         found = torch.empty(len(domains), dtype=torch.float64, device=self._device)
         for place, rows in self._by_place(domains):
             mine = domains[rows]
-            signs = self._question(place, mine)[0].signs
+            signs = self._functionals(place, mine)[0].signs
             # Of a ReLU that is decided without a split, whoever reads the evidence takes no number for its sign.
             split = mine.signs[:, place.net.neurons] != 0
             p = evidence.numbers[rows][:, self._own(place)].where(split | (signs == 0), 0.0)
@@ -361,9 +442,9 @@ class DualBounding(AbstractBounding):
         """The LP's multipliers."""
         return self._exact.last_resort(_blank(domains), deadline)
 
-    def estimate(self, domains: DomainBatch, neurons: Tensor, deadline: Deadline) -> Tensor:
+    def estimate(self, domains: DomainBatch, choices: Tensor, deadline: Deadline) -> Tensor:
         """Where each child's ascent would start; minus infinity where a ReLU is not ambiguous in its box."""
-        candidates = neurons.shape[1]
+        candidates = choices.shape[1]
         value = torch.full((len(domains), candidates, 2), -torch.inf, device=self._device)
         for place, rows in self._by_place(domains):
             n = len(place.net.neurons)
@@ -371,19 +452,19 @@ class DualBounding(AbstractBounding):
             slot[place.net.neurons] = torch.arange(n, device=self._device)
             for piece in rows.split(max(1, self._batch // (2 * candidates))):
                 deadline.check()
-                value[piece] = self._first_values(place, domains[piece], slot[neurons[piece]])
+                value[piece] = self._first_values(place, domains[piece], slot[choices[piece]])
         return value
 
     def _first_values(self, place: _Place, domains: DomainBatch, chosen: Tensor) -> Tensor:
         """[domains, candidates, 2], for candidates by their number among the box's ReLUs; halved as `_bound` does."""
         (count, candidates), n = chosen.shape, len(place.net.neurons)
         try:
-            asked, start = self._question(place, domains)
+            functionals, start = self._functionals(place, domains)
             each = torch.arange(count, device=self._device).repeat_interleave(2 * candidates)
             at = chosen.repeat_interleave(2, dim=1).reshape(-1, 1)
             sign = torch.tensor([[-1], [1]], dtype=torch.int8, device=self._device).repeat(len(each) // 2, 1)
             fresh = sign.new_zeros(len(each), n + 1).scatter_(1, at, sign)[:, :n]
-            found = first_values(place.climber, asked, start, fresh, each)
+            found = first_values(place.climber, functionals, start, fresh, each)
             return torch.where(at[:, 0] < n, found, -torch.inf).reshape(count, candidates, 2)
         except torch.OutOfMemoryError:
             if count == 1:
@@ -404,8 +485,8 @@ class DualBounding(AbstractBounding):
         lower, upper = wide, wide.clone()
         pieces = [(place, rows) for place, all_rows in self._by_place(domains) for rows in all_rows.split(self._batch)]
         for place, rows in pieces:
-            net, (asked, duals) = place.net, self._question(place, domains[rows])
-            found = evaluate(place.climber, asked, duals)
+            net, (functionals, duals) = place.net, self._functionals(place, domains[rows])
+            found = evaluate(place.climber, functionals, duals)
             lam, value, reach = (t[: len(rows), None] for t in (found.lam, found.value, found.reach))
             g = lam[:, 0] @ net.inputs
             # Without more digits than ascent has, a distance below them is none.
@@ -414,56 +495,60 @@ class DualBounding(AbstractBounding):
             lower[rows], upper[rows] = (net.middle + net.radius * s.double() for s in (low, high))
         return lower, upper
 
-    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed:
+    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxation:
         """A pass back and a pass forward at the duals as they are stored.
 
         What is left of nu >= 0 after the slope's share went to `x >= z` is the multiplier of `x >= 0`.
         """
-        wide = domains.start[0].new_zeros(6, len(domains), len(self._slots))
+        wide = domains.carried(Duals).p.new_zeros(6, len(domains), len(self._slots))
         points, value = domains.lower.new_zeros(len(domains), self._network.inputs), torch.zeros_like(domains.lower)
         for place, all_rows in self._by_place(domains):
             for rows in all_rows.split(self._batch):
                 deadline.check()
-                asked, duals = self._question(place, domains[rows])
-                found = evaluate(place.climber, asked, duals)
-                count, n = asked.signs.shape
+                functionals, duals = self._functionals(place, domains[rows])
+                found = evaluate(place.climber, functionals, duals)
+                count, n = functionals.signs.shape
                 nu, p, lam, z, x = (t[:count, :n] for t in (found.nu, found.p, found.lam, found.z, found.x))
-                free = asked.signs == 0
+                free = functionals.signs == 0
                 up, down = nu.clamp(min=0) * free, (-nu).clamp(min=0) * free
                 mine = wide.new_zeros(6, count, len(self._slots))
                 mine[..., self._own(place)] = torch.stack((up * (1 - p), up * p, down, lam, z, x)).to(wide)
                 wide[:, rows] = mine
                 points[rows], value[rows] = self._corners(place, found, count), found.value[:count].double()
-        return Relaxed.of(self._slots, wide, points, value)
+        return Relaxation.of(self._slots, wide, points, value)
 
-    def pack(self, domains: DomainBatch) -> tuple[Tensor, ...]:
+    def pack(self, domains: DomainBatch) -> PackedDuals:
         """Signs of the slots, and duals in 16 bits, which multipliers enter in units; ReLU bounds follow from signs."""
-        signs, (p, logits) = domains.signs[:, self._slots], domains.start
-        small = torch.where(signs != 0, p / self._unit, p).clamp(max=MOST_HALF).half()
-        kept = domains.clause.int(), signs, domains.lower, domains.depth.int()
-        packed = (*kept, small, logits.clamp(-MOST_HALF, MOST_HALF).half())
-        if self._config.intermediate.refreshes:
-            return (*packed, domains.bounds.lower, domains.bounds.upper)
-        return packed
+        signs, duals = domains.signs[:, self._slots], domains.carried(Duals)
+        return PackedDuals(
+            clause=domains.clause.int(),
+            signs=signs,
+            lower=domains.lower,
+            depth=domains.depth.int(),
+            p=torch.where(signs != 0, duals.p / self._unit, duals.p).clamp(max=MOST_HALF).half(),
+            logits=duals.logits.clamp(-MOST_HALF, MOST_HALF).half(),
+            bounds=domains.bounds if self._config.intermediate.refreshes else None,
+        )
 
-    def unpack(self, columns: tuple[Tensor, ...]) -> DomainBatch:
+    def unpack(self, packed: Arrays) -> DomainBatch:
         """The same domains; what is not a number in the stored duals reads as 0."""
-        clause, few, lower, depth, small, short, *own = columns
-        clause, p = clause.long(), small.float().nan_to_num(0.0, 0.0, 0.0)
+        if not isinstance(packed, PackedDuals):
+            raise TypeError(f"{type(packed).__name__} was packed by another bounder")
+        clause, few = packed.clause.long(), packed.signs
+        p = packed.p.float().nan_to_num(0.0, 0.0, 0.0)
         p = torch.where(few != 0, p * self._unit, p)
-        logits = torch.where(self._logits[clause] == 0, short.float().nan_to_num(0.0), -torch.inf)
+        logits = torch.where(self._logits[clause] == 0, packed.logits.float().nan_to_num(0.0), -torch.inf)
         signs = few.new_zeros(len(clause), self._network.neurons)
         signs[:, self._slots] = few
-        past = torch.full((len(clause), 1), -1, device=self._device)
         return DomainBatch(
-            clause,
-            signs,
-            Bounds(*own) if own else self._bounds(clause, few),
-            lower,
-            self._functional(clause, logits),
-            depth.long(),
-            past,
-            (p, logits),
+            clause=clause,
+            signs=signs,
+            bounds=self._bounds(clause, few) if packed.bounds is None else packed.bounds,
+            lower=packed.lower,
+            functional=self._functional(clause, logits),
+            depth=packed.depth.long(),
+            last_split=torch.full((len(clause), 1), -1, device=self._device),
+            start=Duals(p, logits),
         )
 
     def _bounds(self, clause: Tensor, few: Tensor) -> Bounds:
@@ -477,7 +562,8 @@ class DualBounding(AbstractBounding):
 
 def _blank(domains: DomainBatch) -> DomainBatch:
     """The domains as the LP knows them: on the CPU, and without a basis to start from."""
-    return replace(domains.to(torch.device("cpu")), start=(torch.zeros(len(domains), dtype=torch.int64),))
+    host = domains.to(torch.device("cpu"))
+    return replace(host, start=BasisNumbers(torch.zeros(len(domains), dtype=torch.int64)))
 
 
 def _fresh(net: Reduced, domains: DomainBatch) -> Tensor:

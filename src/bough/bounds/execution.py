@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding
+from bough.bounds.base import AbstractSession
 from bough.bounds.interval import Enclosure, enclose
 from bough.domain.batch import Bounds, DomainBatch
 from bough.network import walk
@@ -38,7 +38,7 @@ class Execution:
 
     problem: Problem
 
-    def errors(self, domains: DomainBatch, bounding: AbstractBounding) -> Tensor:
+    def errors(self, domains: DomainBatch, session: AbstractSession) -> Tensor:
         """How far off each row of its clause can be in each domain, at most: [domains]; infinity: it may overflow.
 
         The bound of a clause with several rows is one of some mean of them, which is not further off than the worst.
@@ -47,7 +47,7 @@ class Execution:
         network, found, parts = (
             self.problem.network.on(device),
             torch.zeros_like(domains.lower),
-            bounding.parts(domains),
+            None if session.capabilities.input_parts is None else session.capabilities.input_parts.parts(domains),
         )
         for c in domains.clause.unique().tolist():
             clause = self.problem.clauses[c].on(device)
@@ -56,7 +56,7 @@ class Execution:
             for some in mine.split(max(1, ELEMENTS // widest)):
                 sides = (box.lower.expand(len(some), -1), box.upper.expand(len(some), -1))
                 if parts is not None:
-                    sides = parts[0][some], parts[1][some]
+                    sides = parts.lower[some], parts.upper[some]
                 bounds = domains.bounds[some]
                 rows = row_errors(network, sides, clause.coefficients, self.problem.reference.dtype, bounds)
                 found[some] = rows.amax(dim=1)

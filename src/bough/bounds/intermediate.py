@@ -5,11 +5,13 @@
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from bough.bounds.interval import UNDERFLOW, Enclosure, enclose
 from bough.bounds.linear import Region, bound_elements
@@ -20,19 +22,31 @@ from bough.errors import NetworkError
 from bough.network.graph import Network
 from bough.network.ops import Relu
 from bough.problem.property import Box
+from bough.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from bough.bounds.witness import AbstractWitness
 
 REBUILD_THRESHOLD = 1e-4  # facts 2.3: linear bounds are rebuilt when intervals improved some ReLU by more than this
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Clauses of one box, about whose unsafe points bounds are asked: `rows` @ y <= `offsets`."""
+class ClauseBatch:
+    """Clauses of one box, about whose unsafe points bounds are wanted: there `rows` @ y <= `offsets` holds."""
 
     numbers: Tensor  # int64 [clauses], ascending
     rows: Tensor  # [clauses, rows, outputs]; where a clause has fewer, they are 0
     offsets: Tensor  # [clauses, rows]
     bounds: Bounds  # [clauses, neurons], known so far
     deadline: Deadline
+
+
+class AbstractClauseBounds(ABC):
+    """Bounds of ReLUs over one box that need to hold at the unsafe points of a clause only."""
+
+    @abstractmethod
+    def tightened(self, clauses: ClauseBatch) -> Bounds:
+        """Bounds [clauses, neurons] at the unsafe points of these clauses, at least as tight as those given."""
 
 
 class AbstractIntermediate(ABC):
@@ -44,12 +58,14 @@ class AbstractIntermediate(ABC):
         """The slopes this policy bounds with, for the output too."""
 
     @abstractmethod
-    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
-        """Bounds of every ReLU over the whole box, as a region of one domain."""
+    def at_root(
+        self, network: Network, box: Box, deadline: Deadline, witness: "AbstractWitness | None" = None
+    ) -> Region:
+        """Bounds of every ReLU over the whole box, as a region of one domain; a witness is told what proves them."""
 
     @property
     def conditional(self) -> bool:
-        """Whether `for_clauses` may leave out safe points."""
+        """Whether the bounds of clauses may leave out safe points."""
         return False
 
     @property
@@ -57,20 +73,37 @@ class AbstractIntermediate(ABC):
         """Whether bounds are renewed after splits, so that every domain has its own."""
         return False
 
-    def refreshed(self, network: Network, where: Region, neurons: Tensor, asked: "Asked") -> Bounds:
-        """As `after_split`, for domains of `asked`'s clauses (one each), which a policy may make use of."""
-        return self.after_split(network, where, neurons, asked.deadline)
+    def unconditional(self) -> "Self":
+        """The same policy with bounds that hold at safe points, too."""
+        return self
 
-    def for_clauses(self, network: Network, where: Region, asked: "Asked", memory: dict[str, Any]) -> Bounds:
-        """Tighter bounds [clauses, neurons] that need to hold only where every row of a clause holds; unless a policy
-        knows better, those it is given. `memory` is the policy's own, of one search and box, between calls.
-        """
-        del network, where, memory
-        return asked.bounds
+    def for_clauses(
+        self, network: Network, where: Region, witness: "AbstractWitness | None" = None
+    ) -> AbstractClauseBounds | None:
+        """What tightens bounds clause by clause over one box; None where the policy knows no better than the box."""
+        del network, where, witness
+        return None
+
+    def refreshed(self, network: Network, where: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
+        """Bounds after a split, of domains of these clauses (one each), which a policy may make use of."""
+        return self.after_split(network, where, neurons, clauses.deadline)
 
     @abstractmethod
     def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
-        """Bounds after the ReLUs `neurons` [domains, levels] were split, whose own bounds `where` already has."""
+        """Bounds after the ReLUs `neurons` [domains, splits] were split, whose own bounds `where` already has."""
+
+
+Policy = TypeVar("Policy", bound=AbstractIntermediate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReluBoundsEntry(Entry):
+    """A policy of ReLU bounds by name."""
+
+    make: Callable[[], AbstractIntermediate]
+
+
+KNOWN_RELU_BOUNDS = Registry("intermediate bounds", "RELU_BOUNDS", ("bough.bounds",), ReluBoundsEntry)
 
 
 @final
@@ -88,8 +121,11 @@ class PaperBounds(AbstractIntermediate):
         """The chord on both sides."""
         return ParallelSlopes()
 
-    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
+    def at_root(
+        self, network: Network, box: Box, deadline: Deadline, witness: "AbstractWitness | None" = None
+    ) -> Region:
         """Facts 2.3: linear bounds for all layers, intervals intersected with them, and once more where that helped."""
+        del witness  # whoever reads a certificate derives these bounds, too
         where = _start(network, box)
         unknown = torch.full_like(where.bounds.lower, torch.inf)
         where = replace(where, bounds=Bounds(-unknown, unknown))
@@ -122,7 +158,7 @@ class TightBounds(AbstractIntermediate):
 
     @property
     def refreshes(self) -> bool:
-        """If asked to."""
+        """Whether the policy was made to."""
         return self.refresh
 
     @property
@@ -130,8 +166,11 @@ class TightBounds(AbstractIntermediate):
         """Adaptive lower slopes."""
         return AdaptiveSlopes()
 
-    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
+    def at_root(
+        self, network: Network, box: Box, deadline: Deadline, witness: "AbstractWitness | None" = None
+    ) -> Region:
         """Each layer stands on the tightest bounds of the layers before it."""
+        del witness  # whoever reads a certificate derives these bounds, too
         where = _start(network, box)
         for slopes in (AdaptiveSlopes(), ParallelSlopes()):
             tight = _sweep(network, where, None, slopes, deadline, only_ambiguous=True)
@@ -143,6 +182,19 @@ class TightBounds(AbstractIntermediate):
         if not self.refresh:
             return where.bounds
         return _sweep(network, where, _only(neurons, where.bounds), AdaptiveSlopes(), deadline, only_ambiguous=True)
+
+
+RELU_BOUNDS = (
+    ReluBoundsEntry(
+        name="tight", words="CROWN for ambiguous ReLUs, renewed after splits", make=lambda: TightBounds(refresh=True)
+    ),
+    ReluBoundsEntry(
+        name="fixed", words="CROWN for ambiguous ReLUs, at the root only", make=lambda: TightBounds(refresh=False)
+    ),
+    ReluBoundsEntry(
+        name="paper", words="as in the code of the paper's authors, renewed after splits", make=PaperBounds
+    ),
+)
 
 
 def _start(network: Network, box: Box) -> Region:

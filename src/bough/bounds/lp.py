@@ -12,17 +12,28 @@ but a domain with every ReLU decided may stay open that an exact method would cl
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded, Evidence
+from bough.bounds.base import (
+    AbstractBounder,
+    AbstractEvidence,
+    AbstractRelaxations,
+    AbstractSession,
+    Bounded,
+    Capabilities,
+    Capability,
+    Evidence,
+)
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.linear import Proved, Region, bound_clause, by_multipliers, by_slopes, proved_rows
+from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
-from bough.domain.batch import INFEASIBLE, Bounds, DomainBatch, Relaxed
+from bough.domain.arrays import Arrays
+from bough.domain.batch import INFEASIBLE, Bounds, DomainBatch, Relaxation
 from bough.errors import SolverFailure
 from bough.network.graph import Network
 from bough.problem.problem import Problem
@@ -46,9 +57,18 @@ class PlanetLP(AbstractBounder):
     intermediate: AbstractIntermediate = field(default_factory=TightBounds)
     early_stop: bool = True  # stop a solve once its objective passes the cutoff
 
-    def prepare(self, problem: Problem) -> "PlanetBounding":
+    offers: ClassVar[frozenset[Capability]] = frozenset({Capability.RELAXATION, Capability.EVIDENCE})
+
+    def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> "PlanetSession":
         """Start on a problem; models are built when first needed."""
-        return PlanetBounding(problem, self)
+        return PlanetSession(problem, self, witness)
+
+
+@dataclass(frozen=True, eq=False)
+class BasisNumbers(Arrays):
+    """What a domain carries for this bounder: the number of the basis that its LP ended with; 0: none."""
+
+    number: Tensor  # int64 [domains]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +90,11 @@ class _Proved:
 
 
 @final
-class PlanetBounding(AbstractBounding):
+class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
     """The Planet LP at work on one problem."""
 
-    def __init__(self, problem: Problem, config: PlanetLP) -> None:
-        self._problem = problem
+    def __init__(self, problem: Problem, config: PlanetLP, witness: AbstractWitness | None = None) -> None:
+        self._problem, self._witness = problem, witness
         self._config = config
         self._regions: dict[int, Region] = {}
         self._models: dict[int, _BoxModel] = {}
@@ -86,18 +106,22 @@ class PlanetBounding(AbstractBounding):
     def _network(self) -> Network:
         return self._problem.network
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What LPs know."""
+        return Capabilities(relaxations=self, evidence=self)
+
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """Bound every clause over its whole box."""
         # Clauses differ in a few rows only, so each starts where the last one of its box ended.
-        bases: dict[int, Tensor] = {}
+        bases: dict[int, BasisNumbers] = {}
         parts = []
         for k, clause in enumerate(self._problem.clauses):
             bounds = self._root_region(clause.box, deadline).bounds
-            domain = DomainBatch.root(
-                k, bounds, clause.coefficients[0], (bases.get(clause.box, torch.zeros(1, dtype=torch.int64)),)
-            )
+            basis = bases.get(clause.box, BasisNumbers(torch.zeros(1, dtype=torch.int64)))
+            domain = DomainBatch.root(k, bounds, clause.coefficients[0], basis)
             parts.append(self._bound_each(domain, cutoff, deadline))
-            bases[clause.box] = parts[-1].domains.start[0]
+            bases[clause.box] = parts[-1].domains.carried(BasisNumbers)
         return Bounded.concatenate(parts)
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
@@ -114,8 +138,8 @@ class PlanetBounding(AbstractBounding):
 
     def _root_region(self, box: int, deadline: Deadline) -> Region:
         if box not in self._regions:
-            asked = self._problem.property.boxes[box]
-            self._regions[box] = self._config.intermediate.at_root(self._network, asked, deadline)
+            whole = self._problem.property.boxes[box]
+            self._regions[box] = self._config.intermediate.at_root(self._network, whole, deadline, self._witness)
         return self._regions[box]
 
     def _model(self, box: int, deadline: Deadline) -> _BoxModel:
@@ -135,13 +159,13 @@ class PlanetBounding(AbstractBounding):
     def _bound_each(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         lower, functional = domains.lower.clone(), domains.functional.clone()
         points = torch.zeros(len(domains), self._network.inputs, dtype=torch.float64)
-        (start,) = (column.clone() for column in domains.start)
+        start = domains.carried(BasisNumbers).number.clone()
         for c in domains.clause.unique().tolist():
             rows = (domains.clause == c).nonzero()[:, 0]
             proved = self._bound_clause(self._problem.clauses[c], domains[rows], cutoff, deadline)
             lower[rows] = torch.fmax(lower[rows], proved.lower)  # a child is part of its parent
             functional[rows], points[rows], start[rows] = proved.functional, proved.points, proved.start
-        return Bounded(replace(domains, lower=lower, functional=functional, start=(start,)), points)
+        return Bounded(replace(domains, lower=lower, functional=functional, start=BasisNumbers(start)), points)
 
     def _bound_clause(self, clause: Clause, domains: DomainBatch, cutoff: float, deadline: Deadline) -> _Proved:
         """Linear bounds for all domains at once, then the LP for those which they do not close."""
@@ -152,7 +176,7 @@ class PlanetBounding(AbstractBounding):
         rows = bound_clause(self._network, where, clause, each_row, by_slopes(self._config.intermediate.slopes))
         lower, best = rows.max(dim=1)
         lower[domains.bounds.empty()] = INFEASIBLE
-        functional, start = clause.coefficients[best], domains.start[0].clone()
+        functional, start = clause.coefficients[best], domains.carried(BasisNumbers).number.clone()
         points = ((where.lower + where.upper) / 2).clone()
         solved: list[tuple[int, Solution]] = []
         for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
@@ -174,13 +198,13 @@ class PlanetBounding(AbstractBounding):
         return _Proved(lower, functional, self._problem.property.boxes[clause.box].project(points), start)
 
     def over_part(
-        self, clause: Clause, part: tuple[Tensor, Tensor, Bounds], cutoff: float, deadline: Deadline
+        self, clause: Clause, sides: tuple[Tensor, Tensor], bounds: Bounds, cutoff: float, deadline: Deadline
     ) -> tuple[Proved, Tensor]:
-        """What the LP proves of one clause over a part of its box, lower and upper [1, inputs], and the LP's point.
+        """What the LP proves of one clause over a part of its box, of sides [1, inputs], and the LP's point.
 
         A bounder whose boxes are halved asks this, always: limits of inputs stay as the last question left them.
         """
-        lower, upper, bounds = part
+        lower, upper = sides
         model = self._model(clause.box, deadline)
         inputs = model.layout.inputs
         columns = np.arange(len(inputs), dtype=np.int32)
@@ -191,7 +215,7 @@ class PlanetBounding(AbstractBounding):
         point = self._point(clause.box, solution, (lower[0] + upper[0]) / 2)
         return self._prove(where, clause, [solution])[1], torch.minimum(torch.maximum(point, lower[0]), upper[0])
 
-    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxed:
+    def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxation:
         """Each LP once more, from its own basis: no iteration, as a rule. A domain that has no optimum gets zeros."""
         boxes = sorted(
             {clause.box for clause in self._problem.clauses}
@@ -205,10 +229,10 @@ class PlanetBounding(AbstractBounding):
                 self._see(clause, domains.bounds[torch.tensor([d])], solution, wide[:, d])
                 centre = self._root_region(clause.box, deadline).lower[0]
                 points[d] = self._point(clause.box, solution, centre)
-        return Relaxed.of(neurons, wide[:, :, neurons], points, domains.lower)
+        return Relaxation.of(neurons, wide[:, :, neurons], points, domains.lower)
 
     def _see(self, clause: Clause, bounds: Bounds, solution: Solution, into: Tensor) -> None:
-        """Fill `into` [6, neurons]: the fields of `Relaxed`, in order, as far as they are about ReLUs.
+        """Fill `into` [6, neurons]: the fields of `Relaxation`, in order, as far as they are about ReLUs.
 
         A multiplier of the limit `x <= u`, which the chord has at its end, counts as one of the chord.
         """
@@ -224,7 +248,7 @@ class PlanetBounding(AbstractBounding):
         into[5, amb] = columns[layout.amb_x]
 
     def _solve(self, domains: DomainBatch, d: int, clause: Clause, cutoff: float, deadline: Deadline) -> Solution:
-        basis = self._bases.get(int(domains.start[0][d]))
+        basis = self._bases.get(int(domains.carried(BasisNumbers).number[d]))
         return self._solved_for(domains.bounds[torch.tensor([d])], clause, basis, cutoff, deadline)
 
     def _solved_for(self, bounds: Bounds, clause: Clause, basis: object, cutoff: float, deadline: Deadline) -> Solution:
@@ -278,6 +302,14 @@ class PlanetBounding(AbstractBounding):
         )
         multipliers = torch.where(empty[:, None] & (size > 0), multipliers / size, multipliers)
         return weights, multipliers, empty
+
+    def stored(self, domains: DomainBatch) -> None:
+        """Multipliers are not kept."""
+        del domains
+
+    def supported(self, domains: DomainBatch, evidence: Evidence) -> None:
+        """Whoever writes a proof has to derive it."""
+        del domains, evidence
 
     def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence:
         """Each LP once more, without a cutoff: a solve that stops early may have no ray to show."""

@@ -7,13 +7,20 @@ every other bound before anything stands on it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from bough.bounds.ascent import Ascent, Climber, Duals, Question
-from bough.bounds.intermediate import AbstractIntermediate, Asked, TightBounds, settled
+from bough.bounds.ascent import Ascent, Chords, Climber, Duals, Functionals
+from bough.bounds.intermediate import (
+    AbstractClauseBounds,
+    AbstractIntermediate,
+    ClauseBatch,
+    ReluBoundsEntry,
+    TightBounds,
+    settled,
+)
 from bough.bounds.linear import Region, bound_functionals, bound_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
@@ -44,14 +51,13 @@ class OptimisedBounds(AbstractIntermediate):
         False  # the last layer's at unsafe points after every split, too: dear, but it propagates constraints
     )
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
-    witness: AbstractWitness | None = field(default=None, compare=False)  # told of the duals behind every bound
 
     @property
     def slopes(self) -> AbstractSlopes:
-        """Those of the policy inside."""
+        """The slopes of the policy inside."""
         return self.inner.slopes
 
-    def at_root(self, network: Network, box: Box, deadline: Deadline) -> Region:
+    def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
         """Interval, linear, then ascent, each only where the last left a ReLU ambiguous."""
         where = self.inner.at_root(network, box, deadline)
         net = reduce(network, where, deadline)
@@ -61,109 +67,151 @@ class OptimisedBounds(AbstractIntermediate):
         ascent = replace(self.ascent, steps=steps, deadline=deadline)
         for k, part in enumerate(net.layers):
             if k > 0 and part.stop > part.start:
-                where = replace(where, bounds=_tightened(network, where, net, k, ascent, self.witness))
+                where = replace(where, bounds=_tightened(network, where, net, k, ascent, witness))
         return settled(network, where)
 
     @property
     def conditional(self) -> bool:
-        """Whether `for_clauses` leaves out safe points."""
+        """Whether the bounds of clauses leave out safe points."""
         return self.unsafe_only
 
-    def for_clauses(self, network: Network, where: Region, asked: Asked, memory: dict[str, Any]) -> Bounds:
-        """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
+    def unconditional(self) -> "OptimisedBounds":
+        """The same policy without bounds of clauses."""
+        return replace(self, unsafe_only=False)
 
-        Measured on the paper's networks: earlier layers gain nothing from it, the last one gains so much that trees
-        shrink to a fraction, most of all after many rounds of few steps. Layers go on as long as they gain.
-        """
-        if not self.unsafe_only:
-            return asked.bounds
-        if "net" not in memory:
+    def for_clauses(
+        self, network: Network, where: Region, witness: AbstractWitness | None = None
+    ) -> "UnsafePointBounds | None":
+        """What bounds the last layer's ReLUs clause by clause."""
+        return UnsafePointBounds(self, network, where, witness) if self.unsafe_only else None
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether this policy or the one inside was made to."""
+        return self.refresh or self.inner.refreshes
+
+    def refreshed(self, network: Network, where: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
+        """The last layer's bounds at the unsafe points of each domain."""
+        bounds = super().refreshed(network, where, neurons, clauses)
+        if not (self.refresh and self.unsafe_only):
+            return bounds
+        root = replace(where, lower=where.lower[:1], upper=where.upper[:1], bounds=bounds)
+        few = replace(clauses, bounds=bounds)
+        return UnsafePointBounds(replace(self, rounds=1), network, root).tightened(few)
+
+    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+        """The bounds of the policy inside."""
+        return self.inner.after_split(network, where, neurons, deadline)
+
+
+RELU_BOUNDS = (
+    ReluBoundsEntry(name="optimised", words="ascended at the root, and at unsafe points", make=OptimisedBounds),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _LastDuals:
+    """The duals at which one chunk of ReLUs was left."""
+
+    clauses: Tensor  # int64 [clauses]
+    p: Tensor  # [clauses, functionals, n]
+    weights: Tensor  # [clauses, functionals, rows]
+
+
+@final
+class UnsafePointBounds(AbstractClauseBounds):
+    """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
+
+    Measured on the paper's networks: earlier layers gain nothing from it, the last one gains so much that trees
+    shrink to a fraction, most of all after many rounds of few steps. Layers go on as long as they gain.
+    """
+
+    def __init__(
+        self, policy: OptimisedBounds, network: Network, where: Region, witness: AbstractWitness | None = None
+    ) -> None:
+        self._policy, self._network, self._where, self._witness = policy, network, where, witness
+        self._climber: Climber | None = None
+        self._net: Reduced | None = None
+        self._layers: list[slice] | None = None
+        self._last: dict[int, _LastDuals] = {}  # by the first ReLU of a chunk
+
+    def tightened(self, clauses: ClauseBatch) -> Bounds:
+        """Bound layer after layer, for as many rounds as gain something."""
+        where, bounds = self._where, clauses.bounds
+        if self._net is None or self._climber is None:
             widest = where.bounds  # a region of several domains is reduced over all of them
             all_of = Bounds(widest.lower.min(dim=0, keepdim=True).values, widest.upper.max(dim=0, keepdim=True).values)
-            memory["net"] = net = reduce(network, replace(where, bounds=all_of), asked.deadline)
-            memory["climber"] = Climber(net.to(where.lower.device, torch.float32))
-        net, bounds = memory["net"], asked.bounds
-        if _affordable(net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
+            self._net = reduce(self._network, replace(where, bounds=all_of), clauses.deadline)
+            self._climber = Climber(self._net.to(where.lower.device, torch.float32))
+        if _affordable(self._net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
             return bounds
-        if "layers" not in memory:
-            memory["layers"] = _worth_trying(net, len(asked.offsets))
-        for _ in range(self.rounds):
+        if self._layers is None:
+            self._layers = _worth_trying(self._net, len(clauses.offsets))
+        for _ in range(self._policy.rounds):
             gaining = []
-            for part in memory["layers"]:
+            for part in self._layers:
                 before = bounds
-                bounds = self._tightened_if_unsafe(network, where, part, replace(asked, bounds=bounds), memory)
+                bounds = self._layer(self._net, self._climber, part, replace(clauses, bounds=bounds))
                 gain = (bounds.lower - before.lower + before.upper - bounds.upper) / (before.upper - before.lower)
                 gaining += [part] if bool((gain > LEAST_GAIN).any()) else []
             if not gaining or bool(bounds.empty().all()):
                 break
-            memory["layers"] = gaining
+            self._layers = gaining
         return bounds
 
-    def _tightened_if_unsafe(
-        self, network: Network, where: Region, part: slice, asked: Asked, memory: dict[str, Any]
-    ) -> Bounds:
+    def _layer(self, net: Reduced, climber: Climber, part: slice, clauses: ClauseBatch) -> Bounds:
         """The bounds [clauses, neurons] with those of one layer ascended, under the constraints of each clause.
 
         Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
         """
-        net: Reduced = memory["net"]
-        where, clauses = where.with_bounds(asked.bounds), len(asked.offsets)
+        network, where, number = self._network, self._where.with_bounds(clauses.bounds), len(clauses.offsets)
         node, first = _home(network, net, part)
-        lower, upper = asked.bounds.lower.clone(), asked.bounds.upper.clone()
+        lower, upper = clauses.bounds.lower.clone(), clauses.bounds.upper.clone()
         low, high = lower[:, net.neurons], upper[:, net.neurons]
         signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
         slope = chord(low, high)
-        lines = slope.float(), (-low.clamp(max=0) * slope).float()
-        ascent = replace(self.at_unsafe, deadline=asked.deadline)
-        for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // clauses)):
-            count, key = 2 * len(elements), f"duals from {int(elements[0])}"  # functionals of a clause
-            kind = torch.arange(clauses, device=lower.device).repeat_interleave(count)
+        intercept = (-low.clamp(max=0) * slope).float()
+        ascent = replace(self._policy.at_unsafe, deadline=clauses.deadline)
+        for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // number)):
+            count = 2 * len(elements)  # functionals of a clause
+            kind = torch.arange(number, device=lower.device).repeat_interleave(count)
             side = torch.cat([torch.ones_like(low[0, elements]), -torch.ones_like(low[0, elements])])[:, None]
             seed = side.new_zeros(count, len(net.neurons)).scatter(1, elements.repeat(2)[:, None], side)
-            question = Question(
-                asked.rows.float()[kind],
-                asked.offsets.float()[kind],
+            functionals = Functionals(
+                clauses.rows.float()[kind],
+                clauses.offsets.float()[kind],
                 signs[kind],
-                (*lines, kind),
-                seed.float().repeat(clauses, 1),
+                Chords(slope.float(), intercept, kind),
+                seed.float().repeat(number, 1),
                 cone=True,
             )
-            begin = _begin(memory.get(key), asked, torch.where(high > -low, 1.0, 0.0), count)
+            begin = self._begin(int(elements[0]), clauses, torch.where(high > -low, 1.0, 0.0), count)
             # A ReLU that the last round decided has a multiplier now, and begins without.
-            begin = Duals(torch.where(question.signs == 0, begin.p, 0.0), begin.logits)
-            found = ascent.run(memory["climber"], question, begin).duals
-            p, weights = (t.reshape(clauses, count, -1) for t in (found.p, found.logits))
-            memory[key] = asked.numbers, p, weights
+            begin = Duals(torch.where(functionals.signs == 0, begin.p, 0.0), begin.logits)
+            duals = ascent.run(climber, functionals, begin).duals
+            p, weights = (t.reshape(number, count, -1) for t in (duals.p, duals.logits))
+            self._last[int(elements[0])] = _LastDuals(clauses.numbers, p, weights)
             numbers = net.neurons[elements]
             f = side.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side)
             rule = by_duals(net, p.double(), signs[:, None])
-            also = {node: f.expand(clauses, -1, -1)}
+            also = {node: f.expand(number, -1, -1)}
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
-            proved = bound_rows(network, where, asked.rows, asked.offsets, weights, rule, also)
-            if self.witness is not None:
-                self.witness.at_unsafe(asked.numbers, numbers, net.neurons, (p, weights), proved)
+            proved = bound_rows(network, where, clauses.rows, clauses.offsets, weights, rule, also)
+            if self._witness is not None:
+                self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
             upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
         return Bounds(lower, upper)
 
-    @property
-    def refreshes(self) -> bool:
-        """If asked to."""
-        return self.refresh or self.inner.refreshes
-
-    def refreshed(self, network: Network, where: Region, neurons: Tensor, asked: Asked) -> Bounds:
-        """The last layer's bounds at the unsafe points of each domain."""
-        bounds = super().refreshed(network, where, neurons, asked)
-        if not (self.refresh and self.unsafe_only):
-            return bounds
-        root = replace(where, lower=where.lower[:1], upper=where.upper[:1], bounds=bounds)
-        few = Asked(asked.numbers, asked.rows, asked.offsets, bounds, asked.deadline)
-        return replace(self, rounds=1).for_clauses(network, root, few, {})
-
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
-        """As the policy inside says."""
-        return self.inner.after_split(network, where, neurons, deadline)
+    def _begin(self, chunk: int, clauses: ClauseBatch, slopes: Tensor, count: int) -> Duals:
+        """The last round's duals of the clauses that are still open; at first, plain slopes and small weights."""
+        last = self._last.get(chunk)
+        if last is None or last.p.shape[1] != count:  # with fewer clauses, more ReLUs of each are bounded at once
+            p = slopes.float().repeat_interleave(count, dim=0)
+            return Duals(p, p.new_full((len(p), clauses.offsets.shape[1]), 0.1))
+        kept = torch.searchsorted(last.clauses, clauses.numbers)
+        return Duals(last.p[kept].flatten(0, 1), last.weights[kept].flatten(0, 1))
 
 
 def _affordable(net: Reduced, steps: int, device: str) -> int:
@@ -189,18 +237,18 @@ def _tightened(
         eye = torch.eye(len(elements), device=low.device)
         rows = torch.cat([eye, -eye])[:, None]
         count = len(rows)
-        asked = Question(rows, rows.new_zeros(count, 1), signs.expand(count, -1))
+        functionals = Functionals(rows, rows.new_zeros(count, 1), signs.expand(count, -1))
         p = torch.where(signs == 0, (cut.upper > -cut.lower).float(), 0.0).expand(count, -1)
-        found = ascent.run(Climber(cut, capture=False), asked, Duals(p, rows.new_zeros(count, 1))).duals
+        duals = ascent.run(Climber(cut, capture=False), functionals, Duals(p, rows.new_zeros(count, 1))).duals
         f = low.new_zeros(count, network.nodes[node].size)
         numbers = net.neurons[elements]
         at = (numbers - first).repeat(2)[:, None]
         f.scatter_(1, at, rows.sum(dim=2, dtype=torch.float64))
         proved = bound_functionals(
-            network, where, node, f[None], by_duals(cut, found.p[None].double(), signs[None])
+            network, where, node, f[None], by_duals(cut, duals.p[None].double(), signs[None])
         ).lower
         if witness is not None:
-            witness.ascended(numbers, cut.neurons, found.p, proved[0])
+            witness.ascended(numbers, cut.neurons, duals.p, proved[0])
         lower[0, numbers] = torch.fmax(lower[0, numbers], proved[0, : len(elements)])
         upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[0, len(elements) :])
     return Bounds(lower, upper)
@@ -211,16 +259,6 @@ def _worth_trying(net: Reduced, clauses: int) -> list[slice]:
     layers = [part for part in net.layers if part.stop > part.start]
     small = [] if net.inputs.is_cuda else [p for p in layers[:-1] if clauses * (p.stop - p.start) <= SMALL_LAYER]
     return [*small, *layers[-1:]]
-
-
-def _begin(last: tuple[Tensor, Tensor, Tensor] | None, asked: Asked, slopes: Tensor, count: int) -> Duals:
-    """The last round's duals of the clauses that are still asked about; at first, plain slopes and small weights."""
-    if last is None or last[1].shape[1] != count:  # with fewer clauses, more ReLUs of each are bounded at once
-        p = slopes.float().repeat_interleave(count, dim=0)
-        return Duals(p, p.new_full((len(p), asked.offsets.shape[1]), 0.1))
-    numbers, p, weights = last
-    kept = torch.searchsorted(numbers, asked.numbers)
-    return Duals(p[kept].flatten(0, 1), weights[kept].flatten(0, 1))
 
 
 def _home(network: Network, net: Reduced, part: slice) -> tuple[int, int]:

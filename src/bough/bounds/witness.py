@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding
+from bough.bounds.base import AbstractSession
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 
@@ -30,12 +30,14 @@ class AbstractWitness(ABC):
     def at_unsafe(
         self, clauses: Tensor, neurons: Tensor, slots: Tensor, duals: tuple[Tensor, Tensor], proved: Tensor
     ) -> None:
-        """As `ascended`, clause by clause: slopes [clauses, 2 m, n], with weights of its rows [clauses, 2 m, rows]."""
+        """The same at unsafe points, clause by clause: slopes [clauses, 2 m, n] with weights of its rows
+        [clauses, 2 m, rows].
+        """
 
     @abstractmethod
     def for_clauses(self, clauses: Tensor) -> Bounds:
         """The bounds [clauses, neurons] at the unsafe points of some clauses, by what was told last."""
 
     @abstractmethod
-    def proved(self, bounding: AbstractBounding, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Tensor:
+    def proved(self, session: AbstractSession, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Tensor:
         """The domains' lower bounds; those above the cutoff that cannot be written down come back as the cutoff."""

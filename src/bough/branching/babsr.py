@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds.relaxation import chord
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry, highest
 from bough.domain.batch import DomainBatch
 from bough.network import walk
 from bough.network.graph import Network
@@ -24,19 +24,24 @@ CONSECUTIVE_FIRST_LAYER = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class BaBSRMemory:
     """What the rule knows between decisions."""
 
     network: Network
     bias: Tensor  # [neurons]: constant part of each ReLU's input
     first_layer_picks: int  # consecutive intercept picks in the first layer (facts 3.2, step 3)
 
-    def on(self, device: torch.device) -> "Memory":
+    @staticmethod
+    def of(problem: Problem) -> "BaBSRMemory":
+        """What is known before the first decision."""
+        return BaBSRMemory(problem.network, local_bias(problem.network), 0)
+
+    def on(self, device: torch.device) -> "BaBSRMemory":
         """The same on the device where the domains are."""
         if self.bias.device == device:
             return self
         dtype = torch.float64 if device.type == "cpu" else torch.float32  # float64 is slow on a GPU
-        return Memory(self.network.on(device, dtype), self.bias.to(device, dtype), self.first_layer_picks)
+        return BaBSRMemory(self.network.on(device, dtype), self.bias.to(device, dtype), self.first_layer_picks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +120,9 @@ def _last_layer_first(ambiguous: Tensor, parts: list[slice]) -> Tensor:
     return first.gather(1, layer[:, None])[:, 0]
 
 
-def with_runners_up(chosen: Tensor, score: Tensor, ambiguous: Tensor, levels: int) -> Tensor:
-    """The chosen ReLU [domains] and the next best by score, [domains, levels]."""
-    if levels == 1:
-        return chosen[:, None]
-    rest = torch.where(ambiguous, score, -torch.inf).scatter(1, chosen[:, None], -torch.inf)
-    return torch.cat([chosen[:, None], rest.topk(levels - 1, dim=1).indices], dim=1)
-
-
 @final
 @dataclass(frozen=True)
-class BaBSR(AbstractBrancher):
+class BaBSR(AbstractBrancher[BaBSRMemory]):
     """The paper's hand-made rule, with its preference for late layers and its two fallbacks.
 
     `worse_side` takes the lesser gain of the two children instead of the greater: the later form of the rule.
@@ -133,15 +130,39 @@ class BaBSR(AbstractBrancher):
 
     worse_side: bool = False
 
-    def prepare(self, problem: Problem) -> Memory:
+    def prepare(self, problem: Problem) -> BaBSRMemory:
         """The biases, which do not change."""
-        return Memory(problem.network, local_bias(problem.network), 0)
+        return BaBSRMemory.of(problem)
 
-    def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(
+        self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
+    ) -> Decision[BaBSRMemory]:
         """Facts 3.2."""
+        del look
         memory = memory.on(domains.lower.device)
         found = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
         ambiguous, parts = domains.bounds.ambiguous(), list(memory.network.slices.values())
         chosen, picks = pick(found, ambiguous, parts, memory.first_layer_picks)
-        neurons = with_runners_up(chosen, found.score, ambiguous, look.levels)
-        return Decision(neurons, replace(memory, first_layer_picks=picks))
+        return Decision(chosen, replace(memory, first_layer_picks=picks))
+
+    def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The choice, then the others by score."""
+        chosen = self.decide(memory, domains, look).neurons[:, None]
+        memory = memory.on(domains.lower.device)
+        score = scores(memory.network, memory.bias, domains, worse_side=self.worse_side).score
+        others = domains.bounds.ambiguous().scatter(1, chosen, value=False)
+        return torch.cat([chosen, highest(score, others, count)[:, : count - 1]], dim=1)
+
+
+RULES = (
+    RuleEntry(
+        name="babsr",
+        words="the paper's hand-made rule: estimated gain of the Wong-Kolter bound (Bunel et al. 2020)",
+        make=lambda settings: BaBSR(),
+    ),
+    RuleEntry(
+        name="babsr-min",
+        words="its later form, which looks at the lesser gain of the two children",
+        make=lambda settings: BaBSR(worse_side=True),
+    ),
+)

@@ -6,105 +6,180 @@ answers, the search stays right, and a choice that cannot be split is replaced.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 import torch
 from torch import Tensor
 
-from bough.domain.batch import DomainBatch, Relaxed
+from bough.bounds.base import Capability
+from bough.domain.batch import DomainBatch, InputParts, Relaxation
 from bough.problem.problem import Problem
+from bough.registry import Entry, Registry
+
+Memory = TypeVar("Memory")
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
-    """The ReLUs to split, best first (flat numbers, int64 [domains] or [domains, levels]), and what the rule wants to
-    remember for its next decision. `own` says where the rule decided itself and did not leave it to another, bool
-    [domains]; None: everywhere.
+class Decision(Generic[Memory]):
+    """The ReLUs to split (flat numbers, int64 [domains]), and what the rule wants to remember for its next decision.
+    `own` says where the rule decided itself and did not leave it to another, bool [domains]; None: everywhere.
     """
 
     neurons: Tensor
-    memory: Any
+    memory: Memory
     own: Tensor | None = None
 
 
-def _blind(domains: DomainBatch, neurons: Tensor) -> Tensor:
-    raise NotImplementedError("this search does not look ahead")
+class AbstractLookAhead(ABC):
+    """What a rule may ask of the search before it decides. Children above `cutoff` are closed."""
 
-
-def _childless(rows: Tensor, neurons: Tensor) -> Tensor:
-    raise NotImplementedError("this search does not look ahead")
-
-
-def _anywhere(domains: DomainBatch) -> None:
-    del domains
-
-
-def _unseen(domains: DomainBatch) -> Relaxed | None:
-    del domains
-    return None
-
-
-@dataclass(frozen=True)
-class LookAhead:
-    """What a rule may ask of the search before it decides.
-
-    `estimate(domains, neurons [domains, candidates])` gives cheap bounds of both children, [domains, candidates, 2],
-    minus infinity where a ReLU cannot be split; each counts as a bound. `levels` is how many ReLUs of every domain the
-    search wants to split at once; a rule that names fewer is asked for no more. `unsafe_boxes(domains)` says in which
-    input boxes, lower and upper [domains, inputs], unsafe points can be as far as the bounds tell; None: not known.
-    `bound` is asked and answers as `estimate`, and its bounds are those that the children would have in the search, but
-    for children above `cutoff`, which are closed; ReLUs that cannot be split cost nothing. `relaxed` is what the
-    bounder's relaxation says of the domains; None: not known.
-
-    `children(rows, neurons)` bounds both children of the domains with these numbers in the batch that is to be decided,
-    one ReLU each, [rows, 2], as `bound` does, and keeps them: where the same ReLU is decided for, the search goes on
-    with these children, and bounds them no second time.
-    """
-
-    estimate: Callable[[DomainBatch, Tensor], Tensor] = _blind
-    levels: int = 1
-    unsafe_boxes: Callable[[DomainBatch], tuple[Tensor, Tensor] | None] = _anywhere
-    bound: Callable[[DomainBatch, Tensor], Tensor] = _blind
     cutoff: float = 0.0
-    relaxed: Callable[[DomainBatch], Relaxed | None] = _unseen
-    children: Callable[[Tensor, Tensor], Tensor] = _childless
-
-    def of(self, rows: Tensor) -> "LookAhead":
-        """What a rule is handed that decides for some of the domains only: their numbers, int64."""
-        whole = self.children
-        return replace(self, children=lambda some, neurons: whole(rows[some], neurons))
-
-
-BLIND = LookAhead()
-
-
-class AbstractBrancher(ABC):
-    """A branching rule; its fields are its configuration, and what it remembers travels through the search's state."""
 
     @abstractmethod
-    def prepare(self, problem: Problem) -> Any:
+    def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """Cheap bounds of both children of every candidate [domains, candidates], as [domains, candidates, 2]; minus
+        infinity where a candidate cannot be split. Each counts as a bound.
+        """
+
+    @abstractmethod
+    def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """The bounds that both children of every candidate would have in the search, but for children above the cutoff;
+        minus infinity where a candidate cannot be split, which costs nothing.
+        """
+
+    @abstractmethod
+    def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
+        """The same for one candidate each of the domains with these numbers in the batch to be decided, [rows, 2].
+        Where that candidate is decided for, the search goes on with these children, and bounds them no second time.
+        """
+
+    @abstractmethod
+    def relaxed(self, domains: DomainBatch) -> Relaxation | None:
+        """What the bounder's relaxation says of the domains; None: it keeps no such thing."""
+
+    @abstractmethod
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        """Input boxes, lower and upper [domains, inputs], around all unsafe points; None: not known."""
+
+    @abstractmethod
+    def input_parts(self, domains: DomainBatch) -> InputParts:
+        """The boxes that the domains carry, where the bounder halves inputs."""
+
+    @abstractmethod
+    def among(self, rows: Tensor) -> "AbstractLookAhead":
+        """What a rule is handed that decides for some of the domains only: their numbers, int64."""
+
+
+@final
+class NoLookAhead(AbstractLookAhead):
+    """For rules that look at the domains alone."""
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """Refuse: there is no search to ask."""
+        raise NotImplementedError("this search does not look ahead")
+
+    def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """Refuse: there is no search to ask."""
+        raise NotImplementedError("this search does not look ahead")
+
+    def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
+        """Refuse: there is no search to ask."""
+        raise NotImplementedError("this search does not look ahead")
+
+    def relaxed(self, domains: DomainBatch) -> None:
+        """Nothing is known."""
+
+    def unsafe_boxes(self, domains: DomainBatch) -> None:
+        """Nothing is known."""
+
+    def input_parts(self, domains: DomainBatch) -> InputParts:
+        """What the domains carry."""
+        return domains.carried(InputParts)
+
+    def among(self, rows: Tensor) -> "NoLookAhead":
+        """The same for any domains."""
+        del rows
+        return self
+
+
+BLIND = NoLookAhead()
+
+
+class AbstractBrancher(ABC, Generic[Memory]):
+    """A branching rule; its fields are its configuration, and what it remembers travels through the search's state."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    """What the bounder has to be capable of."""
+
+    @abstractmethod
+    def prepare(self, problem: Problem) -> Memory:
         """What the rule remembers before its first decision."""
 
     @abstractmethod
-    def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """Choose an ambiguous ReLU in every domain, or several; each domain has at least `look.levels`."""
+    def decide(self, memory: Memory, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Memory]:
+        """Choose an ambiguous ReLU in every domain; each domain has one."""
 
-    def notes(self, memory: Any) -> Mapping[str, float]:
+    def rank(self, memory: Memory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The ReLUs that the rule would split, best first, [domains, count] or fewer columns: its choice at least."""
+        del count
+        return self.decide(memory, domains, look).neurons[:, None]
+
+    def notes(self, memory: Memory) -> Mapping[str, float]:
         """Figures about its decisions, for the record."""
         del memory
         return {}
 
-    def remarks(self, memory: Any) -> tuple[str, ...]:
+    def remarks(self, memory: Memory) -> tuple[str, ...]:
         """What a person should know of its decisions, each said once."""
         del memory
         return ()
 
 
-def highest(value: Tensor, allowed: Tensor, levels: int) -> Tensor:
-    """The columns of highest value, best first, [domains, levels], of those allowed; of equals the first."""
+class AbstractScoring(AbstractBrancher[Memory]):
+    """A rule that is a score for every ReLU: the ambiguous one with the highest is split, of equals the first."""
+
+    @abstractmethod
+    def scores(self, memory: Memory, domains: DomainBatch) -> Tensor:
+        """A score for every ReLU, [domains, neurons]; those that cannot be split may have any."""
+
+    @final
+    def decide(self, memory: Memory, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Memory]:
+        """The ReLU with the highest score."""
+        return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
+
+    @final
+    def rank(self, memory: Memory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The ReLUs with the highest scores."""
+        del look
+        return highest(self.scores(memory, domains), domains.bounds.ambiguous(), count)
+
+
+def highest(value: Tensor, allowed: Tensor, count: int) -> Tensor:
+    """The columns of highest value, best first, [domains, count], of those allowed; of equals the first."""
     most = torch.finfo(value.dtype).max
     value = value.nan_to_num(-most, most, -most).masked_fill(~allowed, -torch.inf)
-    if levels == 1:
+    if count == 1:
         return value.argmax(dim=1, keepdim=True)
-    return value.argsort(dim=1, descending=True, stable=True)[:, :levels]
+    return value.argsort(dim=1, descending=True, stable=True)[:, :count]
+
+
+@dataclass(frozen=True)
+class RuleSettings:
+    """What a rule is made from when it is asked for by name."""
+
+    seed: int = 0
+    weights: str | None = None  # of a learnt rule: a file, or the name of one that comes with bough
+    bounder: str = "dual"  # the name of the bounds in use, which weights were learnt with
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleEntry(Entry):
+    """A branching rule by name."""
+
+    make: Callable[[RuleSettings], AbstractBrancher[Any]]
+    needs: frozenset[Capability] = frozenset()
+    learnt: bool = False  # whether it needs weights
+
+
+KNOWN_RULES = Registry("branching rule", "RULES", ("bough.branching", "bough.learning"), RuleEntry)

@@ -4,23 +4,34 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
+from torch import Tensor
 
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead, highest
+from bough.branching.base import AbstractScoring, RuleEntry
 from bough.domain.batch import DomainBatch
 from bough.problem.problem import Problem
 
 
 @final
 @dataclass(frozen=True)
-class Earliest(AbstractBrancher):
+class Earliest(AbstractScoring[None]):
     """In the order of the network, as a program that knows no better goes through its ReLUs."""
 
     def prepare(self, problem: Problem) -> None:
         """Nothing to remember."""
         del problem
 
-    def decide(self, memory: None, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def scores(self, memory: None, domains: DomainBatch) -> Tensor:
         """ReLUs are numbered layer after layer, so the lowest number is the earliest."""
-        ambiguous = domains.bounds.ambiguous()
-        number = torch.arange(ambiguous.shape[1], device=ambiguous.device)
-        return Decision(highest(-number.double().expand(ambiguous.shape), ambiguous, look.levels), memory)
+        del memory
+        number = torch.arange(domains.signs.shape[1], device=domains.signs.device)
+        return -number.double().expand(domains.signs.shape)
+
+
+RULES = (
+    RuleEntry(
+        name="earliest",
+        words="the first ambiguous ReLU of the earliest layer that has one",
+        comparison=True,
+        make=lambda settings: Earliest(),
+    ),
+)

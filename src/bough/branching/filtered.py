@@ -13,8 +13,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.branching.babsr import Memory, Scores, local_bias, scores
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.babsr import BaBSRMemory, Scores, scores
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry
 from bough.branching.improvement import LEAST_GAIN
 from bough.branching.influence import influence
 from bough.domain.batch import DomainBatch
@@ -28,7 +28,7 @@ FLAT = 1e-6  # of what the relaxation cuts off: a bound so close below 0 tells n
 
 @final
 @dataclass(frozen=True)
-class Filtered(AbstractBrancher):
+class Filtered(AbstractBrancher[BaBSRMemory]):
     """FSB, or with `best` given, kFSB with that many candidates by each score.
 
     `product` weighs both children by the product of what they gain, as MIP solvers do, instead of the worse child only.
@@ -37,11 +37,18 @@ class Filtered(AbstractBrancher):
     best: int | None = None
     product: bool = True
 
-    def prepare(self, problem: Problem) -> Memory:
+    def prepare(self, problem: Problem) -> BaBSRMemory:
         """The biases, which do not change."""
-        return Memory(problem.network, local_bias(problem.network), 0)
+        return BaBSRMemory.of(problem)
 
-    def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(
+        self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
+    ) -> Decision[BaBSRMemory]:
+        """The candidate whose children promise most."""
+        memory = memory.on(domains.lower.device)
+        return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
+
+    def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The candidates whose children promise most."""
         memory = memory.on(domains.lower.device)
         found = scores(memory.network, memory.bias, domains, worse_side=True)
@@ -52,17 +59,17 @@ class Filtered(AbstractBrancher):
         flat = flat & (boxes is not None)
         if boxes is not None:
             found = _by_influence(found, flat, memory.network, boxes)
-        candidates = self._candidates(found, ambiguous, list(memory.network.slices.values()), look.levels)
+        candidates = self._candidates(found, ambiguous, list(memory.network.slices.values()), count)
         children = look.estimate(domains, candidates)
         # Nothing can be gained on the way to 0 where there is no way: what counts is how many children are closed.
         closed = (children > noise[:, None, None]).sum(dim=2)
         value = torch.where(flat[:, None], closed, self._value(children, domains.lower))
         # A layer without ambiguous ReLUs still names one; and what two scores propose may be one ReLU.
-        value = torch.where(ambiguous.gather(1, candidates) & ~_repeated(candidates), value, -torch.inf)
+        value = value.masked_fill((children == -torch.inf).all(dim=2) | _repeated(candidates), -torch.inf)
         # Where nothing promises a gain, what the relaxation cuts off (the intercept's candidates, first) goes first.
         value = value - TIE * torch.arange(value.shape[1], device=value.device)
-        order = value.topk(min(look.levels, candidates.shape[1]), dim=1).indices
-        return Decision(candidates.gather(1, order), memory)
+        order = value.topk(min(count, candidates.shape[1]), dim=1).indices
+        return candidates.gather(1, order)
 
     def _value(self, children: Tensor, parent: Tensor) -> Tensor:
         if not self.product:
@@ -71,14 +78,14 @@ class Filtered(AbstractBrancher):
         size = -parent.clamp(max=-TINY)[:, None, None]
         return ((children.clamp(max=0) + size) / size).clamp(min=LEAST_GAIN).log().sum(dim=2)
 
-    def _candidates(self, found: Scores, ambiguous: Tensor, parts: list[slice], levels: int) -> Tensor:
+    def _candidates(self, found: Scores, ambiguous: Tensor, parts: list[slice], count: int) -> Tensor:
         by_score = torch.where(ambiguous, found.score, -torch.inf)
         by_intercept = torch.where(ambiguous, -found.intercept, -torch.inf)
         if self.best is None:
-            each = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_intercept, by_score) for p in parts]
-            return torch.cat(each, dim=1)
-        count = min(max(self.best, levels), ambiguous.shape[1])
-        return torch.cat([s.topk(count, dim=1).indices for s in (by_intercept, by_score)], dim=1)
+            first = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_intercept, by_score) for p in parts]
+            return torch.cat(first, dim=1)
+        each = min(max(self.best, count), ambiguous.shape[1])
+        return torch.cat([s.topk(each, dim=1).indices for s in (by_intercept, by_score)], dim=1)
 
 
 def _by_influence(found: Scores, flat: Tensor, network: Network, boxes: tuple[Tensor, Tensor]) -> Scores:
@@ -92,3 +99,17 @@ def _repeated(candidates: Tensor) -> Tensor:
     """Which candidates stand in an earlier column of their row, too."""
     same = candidates[:, :, None] == candidates[:, None, :]
     return same.tril(diagonal=-1).any(dim=2)
+
+
+RULES = (
+    RuleEntry(
+        name="fsb",
+        words="per layer the best by both of its scores, then one cheap bound of their children (De Palma et al. 2021)",
+        make=lambda settings: Filtered(product=False),
+    ),
+    RuleEntry(
+        name="kfsb",
+        words="the eight best over all layers by each score, children weighed by the product of their gains",
+        make=lambda settings: Filtered(best=8),
+    ),
+)

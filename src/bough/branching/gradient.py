@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead, highest
+from bough.branching.base import AbstractScoring, RuleEntry
 from bough.domain.batch import DomainBatch
 from bough.network.graph import Network
 from bough.network.walk import Interval, carry
@@ -19,7 +19,7 @@ from bough.problem.problem import Problem
 
 @final
 @dataclass(frozen=True)
-class SteepestGradient(AbstractBrancher):
+class SteepestGradient(AbstractScoring[Network]):
     """The greatest absolute gradient over all layers; of equals the ReLU with the lowest number.
 
     Neurify's code then sorts by layers, the first one first; its paper, and the comparison in Lu and Kumar's appendix,
@@ -30,12 +30,21 @@ class SteepestGradient(AbstractBrancher):
         """The network."""
         return problem.network
 
-    def decide(self, memory: Network, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """Compare the ends of the intervals."""
+    def scores(self, memory: Network, domains: DomainBatch) -> Tensor:
+        """The greater end of every interval, by its absolute value."""
         device = domains.lower.device
         dtype = torch.float64 if device.type == "cpu" else torch.float32  # float64 is slow on a GPU
-        steepest = steepest_gradients(memory.on(device, dtype), domains, dtype)
-        return Decision(highest(steepest, domains.bounds.ambiguous(), look.levels), memory)
+        return steepest_gradients(memory.on(device, dtype), domains, dtype)
+
+
+RULES = (
+    RuleEntry(
+        name="gradient",
+        words="the ReLU that the output can depend on most steeply (Neurify, Wang et al. 2018)",
+        comparison=True,
+        make=lambda settings: SteepestGradient(),
+    ),
+)
 
 
 def steepest_gradients(network: Network, domains: DomainBatch, dtype: torch.dtype) -> Tensor:

@@ -4,28 +4,40 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
+from torch import Tensor
 
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry
 from bough.domain.batch import DomainBatch
 from bough.problem.problem import Problem
 
 
 @final
 @dataclass(frozen=True)
-class RandomChoice(AbstractBrancher):
+class RandomChoice(AbstractBrancher[Tensor]):
     """Uniform over the ambiguous ReLUs of a domain; the same seed gives the same tree."""
 
     seed: int = 0
 
-    def prepare(self, problem: Problem) -> torch.Tensor:
+    def prepare(self, problem: Problem) -> Tensor:
         """The state of a fresh generator."""
         del problem
         return torch.Generator().manual_seed(self.seed).get_state()
 
-    def decide(self, memory: torch.Tensor, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """Draw the ReLUs of every domain."""
+    def decide(self, memory: Tensor, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Tensor]:
+        """Draw the ReLU of every domain."""
+        del look
         generator = torch.Generator()
         generator.set_state(memory)
         ambiguous = domains.bounds.ambiguous()
-        neurons = torch.multinomial(ambiguous.double().cpu(), look.levels, generator=generator).to(ambiguous.device)
-        return Decision(neurons, generator.get_state())
+        neurons = torch.multinomial(ambiguous.double().cpu(), 1, generator=generator)[:, 0]
+        return Decision(neurons.to(ambiguous.device), generator.get_state())
+
+
+RULES = (
+    RuleEntry(
+        name="random",
+        words="any ambiguous ReLU, by --seed",
+        comparison=True,
+        make=lambda settings: RandomChoice(settings.seed),
+    ),
+)

@@ -28,10 +28,10 @@ class Subset:
     share: float = 0.05
     seed: int = 0
 
-    def of(self, domains: DomainBatch, score: Tensor, parts: list[slice], at_least: int = 1) -> Tensor:
-        """Which ReLUs to try, bool [domains, neurons]: ambiguous ones only, and `at_least` so many where there are."""
+    def of(self, domains: DomainBatch, score: Tensor, parts: list[slice]) -> Tensor:
+        """Which ReLUs to try, bool [domains, neurons]: ambiguous ones only."""
         ambiguous = domains.bounds.ambiguous()
-        count = min(max(self.best, at_least), ambiguous.shape[1])
+        count = min(max(self.best, 1), ambiguous.shape[1])
         order = torch.where(ambiguous, score, -torch.inf).argsort(dim=1, descending=True, stable=True)
         chosen = torch.zeros_like(ambiguous).scatter(1, order[:, :count], value=True) & ambiguous
         luck = self._luck(domains)

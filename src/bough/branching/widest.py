@@ -3,21 +3,33 @@
 from dataclasses import dataclass
 from typing import final
 
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead, highest
+from torch import Tensor
+
+from bough.branching.base import AbstractScoring, RuleEntry
 from bough.domain.batch import DomainBatch
 from bough.problem.problem import Problem
 
 
 @final
 @dataclass(frozen=True)
-class Widest(AbstractBrancher):
+class Widest(AbstractScoring[None]):
     """The greatest u - l; of equals the ReLU with the lowest number."""
 
     def prepare(self, problem: Problem) -> None:
         """Nothing to remember."""
         del problem
 
-    def decide(self, memory: None, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """Compare widths."""
-        bounds = domains.bounds
-        return Decision(highest(bounds.upper - bounds.lower, bounds.ambiguous(), look.levels), memory)
+    def scores(self, memory: None, domains: DomainBatch) -> Tensor:
+        """Every ReLU's width."""
+        del memory
+        return domains.bounds.upper - domains.bounds.lower
+
+
+RULES = (
+    RuleEntry(
+        name="widest",
+        words="the ambiguous ReLU with the widest bounds",
+        comparison=True,
+        make=lambda settings: Widest(),
+    ),
+)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bough.budget import ran_out
 from bough.cli import bench, check, learning, report, search, training, zoo
-from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, print_verdict, say
+from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, Commands, print_verdict, say
 from bough.errors import BadInput, BoughError
 
 
@@ -56,17 +56,25 @@ def _interrupted(error: BaseException | None) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="bough", description="A complete verifier for ReLU neural networks.", allow_abbrev=False
+        prog="bough",
+        usage="bough [-h] [--version] COMMAND ...",
+        description="A complete verifier for ReLU neural networks.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.set_defaults(run=_no_command, answers=False)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for group in (search, check, bench, report, zoo, learning, training):
+    commands = Commands(parser)
+    commands.heading("commands")
+    for group in (search, check, bench, report):
         group.add(commands)
-    demo = commands.add_parser("demo", help="a dozen small problems around an embedded network", allow_abbrev=False)
+    demo = commands.add("demo", help="a dozen small problems around an embedded network")
     demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
     demo.set_defaults(run=_demo)
-    commands.add_parser("doctor", help="versions, devices and solvers found").set_defaults(run=_doctor)
+    commands.add("doctor", help="versions, devices and solvers found").set_defaults(run=_doctor)
+    commands.heading("to make problems, and to train branching rules")
+    for group in (zoo, learning, training):
+        group.add(commands)
     return parser
 
 

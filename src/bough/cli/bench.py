@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bough.budget import Deadline
-from bough.cli.shared import DEFECT, UNFINISHED, images_of, limit_of, make_folder, number, say
+from bough.cli.shared import DEFECT, UNFINISHED, Commands, images_of, limit_of, make_folder, number, say
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 TELL_FIRST, TELL_EVERY = 2.0, 20.0  # seconds without a line after which one says what is at work
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """The command."""
-    bench = commands.add_parser("bench", help="run a list of instances by several methods", allow_abbrev=False)
+    bench = commands.add("bench", help="run a list of instances by several methods")
     bench.add_argument(
         "instances",
         metavar="INSTANCES",

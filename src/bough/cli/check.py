@@ -2,21 +2,17 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bough.cli.shared import NETWORK_HELP, print_verdict, say
+from bough.cli.shared import NETWORK_HELP, Commands, print_verdict, say
 
 if TYPE_CHECKING:
     from bough.problem.problem import Problem
 
-Commands = Any  # what argparse gives for sub-commands, which has no public name
-
 
 def add(commands: Commands) -> None:
     """The command."""
-    check = commands.add_parser(
-        "check", help="check the certificate that `verify --certificate` wrote", allow_abbrev=False
-    )
+    check = commands.add("check", help="check the certificate that `verify --certificate` wrote")
     check.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     check.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
     check.add_argument("certificate", metavar="CERTIFICATE", type=Path)

@@ -3,20 +3,18 @@
 import argparse
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bough.cli.shared import MOST_THREADS, UNFINISHED, images_of, limit_of, say
+from bough.cli.shared import MOST_THREADS, UNFINISHED, Commands, images_of, limit_of, say
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
     from bough.zoo.labelling import Recipe, Work
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """The command."""
-    label = commands.add_parser(
-        "label", help="collect samples of strong branching to train a rule from", allow_abbrev=False
-    )
+    label = commands.add("label", help="collect samples of strong branching to train a rule from")
     label.add_argument("table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough")
     label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")
     label.add_argument("--networks", type=Path, metavar="FOLDER", help="where the networks are")
@@ -138,14 +136,12 @@ def _work(options: argparse.Namespace) -> "Work | None":
 
 
 def _recipe(options: argparse.Namespace) -> "Recipe":
-    from bough.api import Options
-    from bough.branching import INPUT_RULES
+    from bough.bounds.base import Capability
     from bough.branching.subset import Subset
     from bough.learning.labels import Plan
+    from bough.options import Options
     from bough.zoo.labelling import Recipe
 
-    if options.rule in INPUT_RULES:
-        raise BadInput(f"'{options.rule}' halves inputs, and labels are about ReLUs; give another --rule")
     plan = Plan(
         samples=options.samples,
         between=options.between,
@@ -169,4 +165,6 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         device=options.device,
         most_bounds=options.max_bounds,
     )
+    if Capability.INPUT_PARTS in chosen.needs:
+        raise BadInput(f"'{options.rule}' halves inputs, and labels are about ReLUs; give another --rule")
     return Recipe(plan, chosen)

@@ -2,16 +2,15 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from bough.cli.shared import make_folder, say
+from bough.cli.shared import Commands, make_folder, say
 
 PAGE = "index.html"
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """The command."""
-    report = commands.add_parser("report", help="show runs and traces as one HTML page", allow_abbrev=False)
+    report = commands.add("report", help="show runs and traces as one HTML page")
     report.add_argument(
         "runs", metavar="RUN.jsonl", type=Path, nargs="*", help="records of `bough bench` or `bough verify --json`"
     )

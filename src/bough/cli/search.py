@@ -4,37 +4,42 @@ import argparse
 import math
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bough.baselines import METHODS
-from bough.cli.shared import MOST_THREADS, NETWORK_HELP, count_or_auto, number, print_verdict, say
+from bough.cli.shared import (
+    MOST_THREADS,
+    NETWORK_HELP,
+    Commands,
+    RareOptions,
+    count_or_auto,
+    number,
+    print_verdict,
+    say,
+)
 from bough.errors import BadInput
 
 if TYPE_CHECKING:
-    from bough.api import Options
+    from bough.options import Options
+    from bough.plan import AbstractPlan
     from bough.problem.problem import Problem
     from bough.search.observe import AbstractObserver
     from bough.verdict.result import Result
 
-Commands = Any  # what argparse gives for sub-commands, which has no public name
 TINY = 1e-300  # above 0, by nothing to speak of
 
 
 def add(commands: Commands) -> None:
     """Both commands."""
-    verify = commands.add_parser(
-        "verify", help="prove a VNN-LIB property of an ONNX network, or refute it", allow_abbrev=False
-    )
+    verify = commands.add("verify", help="prove a VNN-LIB property of an ONNX network, or refute it")
     verify.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
     verify.add_argument(
         "--certificate", metavar="FILE", type=Path, help="write the proof, which `bough check` reads; takes longer"
     )
     verify.set_defaults(run=_verify, answers=True)
-    robust = commands.add_parser(
-        "robustness", help="prove that an image keeps its class within eps, or refute it", allow_abbrev=False
-    )
+    robust = commands.add("robustness", help="prove that an image keeps its class within eps, or refute it")
     robust.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     robust.add_argument(
         "image",
@@ -62,24 +67,12 @@ def add(commands: Commands) -> None:
 
 
 def _add_search_options(command: argparse.ArgumentParser) -> None:
+    """Some ten options that most people want, then all others, which `--help-all` shows."""
     command.add_argument(
         "--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default"
     )
     command.add_argument(
-        "--max-bounds", type=int, metavar="N", help="bounds until the answer is `timeout`; no limit by default"
-    )
-    command.add_argument(
-        "--method",
-        default="auto",
-        choices=("auto", *METHODS),
-        help="auto: bough's own branch and bound; the others are baselines to stand beside it, and `verified` by "
-        "mip-planet, mip-tight and marabou is a solver's word, not a proof",
-    )
-    command.add_argument(
-        "--solver",
-        default="auto",
-        choices=("auto", "highs", "gurobi", "scip"),
-        help="of mip-planet and mip-tight; HiGHS by default",
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU when there is one"
     )
     command.add_argument(
         "--branching",
@@ -89,75 +82,61 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         help="auto, fsb, kfsb, babsr, ...; `help` describes them",
     )
     command.add_argument(
-        "--weights",
-        metavar="FILE",
-        help="of a learnt rule (gnn, ...): a file, or the name of one that comes with bough",
-    )
-    command.add_argument(
-        "--preset", metavar="NAME", help="kind of model of a learnt rule: paper, paper-code, fast, local"
-    )
-    command.add_argument(
         "--bounds",
-        choices=("auto", "dual", "linear", "lp"),
         default="auto",
-        help="dual ascent, batched; linear bounds over halved inputs (auto: for a handful of inputs); or the Planet LP "
-        "by HiGHS, which is exact and slow (auto: for a handful of ReLUs)",
-    )
-    command.add_argument(
-        "--intermediate",
-        default="auto",
-        choices=("auto", "tight", "fixed", "paper", "optimised"),
-        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
-        "the authors' code (paper)",
+        metavar="NAME",
+        help="dual ascent, batched (dual); linear bounds over halved inputs (linear; auto: for a handful of inputs); "
+        "the Planet LP by HiGHS, exact and slow (lp; auto: for a handful of ReLUs)",
     )
     command.add_argument(
         "--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only"
     )
     command.add_argument(
-        "--semantics",
-        choices=("real", "float32"),
-        default="real",
-        help="what `verified` is about: the file's weights in real arithmetic, or every execution in float32, too, in "
-        "any order of summation, which takes longer to prove",
-    )
-    command.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
-    command.add_argument(
-        "--batch",
-        type=count_or_auto,
-        metavar="N",
-        help="domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is",
-    )
-    command.add_argument(
-        "--levels",
-        type=int,
-        default=1,
-        metavar="N",
-        help="ReLUs of a domain split at once, at most, while a step is not full; 1 by default: with more there are "
-        "fewer steps and more branches",
-    )
-    command.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU when there is one"
-    )
-    command.add_argument("--memory", type=float, metavar="GB", help="most for open domains; half of what is free")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
-    command.add_argument(
-        "--threads", type=int, metavar="N", help="threads for bounds; as many as there are idle CPUs by default"
-    )
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
-    command.add_argument(
         "--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form"
     )
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
     command.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
         help="write every step and the search's tree as it grows, for `bough report` (.jsonl, or .jsonl.gz)",
     )
-    command.add_argument(
+    command.add_argument("--quiet", action="store_true", help="print the verdict only")
+    rare = RareOptions(command)
+    rare.add("--max-bounds", type=int, metavar="N", help="bounds until the answer is `timeout`; no limit by default")
+    rare.add(
+        "--weights",
+        metavar="FILE",
+        help="of a learnt rule (gnn, ...): a file, or the name of one that comes with bough",
+    )
+    rare.add(
+        "--intermediate",
+        default="auto",
+        metavar="NAME",
+        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
+        "the authors' code (paper)",
+    )
+    rare.add(
+        "--semantics",
+        choices=("real", "float32"),
+        default="real",
+        help="what `verified` is about: the file's weights in real arithmetic, or every execution in float32, too, in "
+        "any order of summation, which takes longer to prove",
+    )
+    rare.add("--no-attack", action="store_true", help="skip the gradient attack that runs first")
+    rare.add(
+        "--batch",
+        type=count_or_auto,
+        metavar="N",
+        help="domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is",
+    )
+    rare.add("--memory", type=float, metavar="GB", help="most for open domains; half of what is free")
+    rare.add("--seed", type=int, default=0, metavar="N", help="of everything random")
+    rare.add("--threads", type=int, metavar="N", help="threads for bounds; as many as there are idle CPUs by default")
+    rare.add(
         "--trace-limit", type=int, metavar="N", help="follow the tree for N nodes, then steps only; 200,000 by default"
     )
-    command.add_argument("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
-    command.add_argument("--quiet", action="store_true", help="print the verdict only")
+    rare.add("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
 
 
 class _Branching(argparse.Action):
@@ -165,10 +144,12 @@ class _Branching(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: Any, _: Any = None) -> None:
         if value == "help":
-            from bough.branching import RULES
+            from bough.branching.base import KNOWN_RULES
 
-            for name, words in RULES.items():
-                print(f"{name:14s} {words}")
+            for title, comparison in (("rules", False), ("for comparison", True)):
+                print(f"{title}:")
+                for name, words in KNOWN_RULES.words(comparison=comparison).items():
+                    print(f"  {name:14s} {words}")
             parser.exit(0)
         setattr(space, self.dest, value)
 
@@ -183,8 +164,6 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _robustness(options: argparse.Namespace) -> int:
     chosen = _search_options(options)
-    from dataclasses import replace
-
     from bough.api import load_network, load_problem
     from bough.problem.images import fitted, read_image
     from bough.problem.property import centre, image_property
@@ -214,7 +193,7 @@ def _robustness(options: argparse.Namespace) -> int:
 
 def _search_options(options: argparse.Namespace) -> "Options":
     """Check what can be checked before any file is read."""
-    from bough.api import Options
+    from bough.options import Options
     from bough.report.record import check_writable
 
     for path in (options.json, options.counterexample, options.vnncomp, options.trace, options.certificate):
@@ -236,25 +215,17 @@ def _search_options(options: argparse.Namespace) -> "Options":
         attack=not options.no_attack,
         gap=options.minimise,
         batch=options.batch,
-        levels=options.levels,
         seed=options.seed,
         device=options.device,
         memory=options.memory,
         most_bounds=options.max_bounds,
-        method=options.method,
-        solver=options.solver,
         weights=options.weights,
-        preset=options.preset,
         certificate=options.certificate,
         semantics=options.semantics,
     )
 
 
 def _check_trace(options: argparse.Namespace) -> None:
-    from bough.baselines import BY_OTHERS
-
-    if options.trace is not None and options.method in BY_OTHERS:
-        raise BadInput(f"--trace follows bough's own search, and {options.method} has none; leave out one of them")
     if options.trace is None and options.trace_limit is not None:
         raise BadInput("--trace-limit limits a trace; give --trace FILE, too")
     if options.trace_limit is not None and options.trace_limit < 0:
@@ -263,42 +234,39 @@ def _check_trace(options: argparse.Namespace) -> None:
 
 def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
     """Search, write what was asked for, print the verdict."""
+    from bough.plan import make_plan
     from bough.report.console import ProgressLine
 
-    network = problem.network
+    network, plan = problem.network, make_plan(chosen, problem.network)
     if not options.quiet:
         say(
             f"{problem.network_name}: {network.inputs} inputs, {network.neurons} ReLUs, {network.outputs} outputs; "
-            f"{len(problem.clauses)} unsafe clause(s) over {len(problem.property.boxes)} box(es); "
-            f"{chosen.why(network)}"
+            f"{len(problem.clauses)} unsafe clause(s) over {len(problem.property.boxes)} box(es); {plan.words}"
         )
     with nullcontext() if options.quiet else ProgressLine(sys.stderr) as progress:
-        result = _solved(options, problem, chosen, () if progress is None else (progress,))
+        result = _solved(options, problem, plan, () if progress is None else (progress,))
     if not options.quiet:
         say(_summary(result, minimised=chosen.gap is not None))
         for remark in result.remarks:
             say(f"note: {remark}")
         if options.certificate is not None:
             say(_certified(options.certificate, result))
-    _write(options, problem, chosen, result)
+    _write(options, problem, plan, result)
     print_verdict(result.verdict.value)
     return result.verdict.exit_status
 
 
 def _solved(
-    options: argparse.Namespace, problem: "Problem", chosen: "Options", observers: "tuple[AbstractObserver, ...]"
+    options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan", observers: "tuple[AbstractObserver, ...]"
 ) -> "Result":
     """Search, with a trace where one is asked for."""
-    from bough.api import solve
-
     if options.trace is None:
-        return solve(problem, chosen, observers)
+        return plan.solve(problem, observers)
     from bough.report.trace import LIMIT, TraceWriter
 
-    told = chosen.resolved(problem.network).told()
     limit = LIMIT if options.trace_limit is None else options.trace_limit
-    with TraceWriter(options.trace, problem, {"method": "bab", **told}, limit) as trace:
-        result = solve(problem, chosen, (*observers, trace))
+    with TraceWriter(options.trace, problem, {"method": "bab", **asdict(plan.settings)}, limit) as trace:
+        result = plan.solve(problem, (*observers, trace))
         trace.finish(result)
     if trace.trouble is not None:
         say(f"note: the trace {options.trace} is not whole: {trace.trouble}")
@@ -314,8 +282,6 @@ def _summary(result: "Result", *, minimised: bool) -> str:
         f"depth {result.depth}",
         f"{result.seconds:.2f} s",
     ]
-    if "nodes" in result.notes:
-        figures[:3] = [f"{result.branches} nodes"]
     if minimised:
         figures.insert(0, f"least margin between {result.lower_bound:.6g} and {result.upper_bound:.6g}")
     elif result.counterexample is None and result.proved and math.isfinite(result.lower_bound):
@@ -332,7 +298,7 @@ def _certified(path: Path, result: "Result") -> str:
     return f"{path}: {leaves} leaves in {size} bytes{each}; {spent:.2f} s of {result.seconds:.2f} s went into it"
 
 
-def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", result: "Result") -> None:
+def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan", result: "Result") -> None:
     from bough.report import record as records
     from bough.report.vnncomp import as_text
 
@@ -342,13 +308,7 @@ def _write(options: argparse.Namespace, problem: "Problem", chosen: "Options", r
         if options.vnncomp is not None:
             records.write_text(options.vnncomp, as_text(result))
         if options.json is not None:
-            chosen = chosen.resolved(problem.network)
-            run = records.Run(
-                network=problem.network_name,
-                property=problem.property_name,
-                method="bab" if chosen.method == "auto" else chosen.method,
-                **chosen.told(),
-            )
+            run = records.Run(problem.network_name, problem.property_name, "bab", plan.settings)
             records.write_record(options.json, records.record(run, result))
     except BadInput as error:
         # The path was fine when the run began; what was found must not be lost with the file.

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bough.errors import BadInput, OutputError
 
@@ -17,6 +17,49 @@ if TYPE_CHECKING:
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 MOST_THREADS = 1024
 NETWORK_HELP = ".onnx or .onnx.gz, or one of bough's own: mnist_base, mnist_wide, mnist_deep"
+
+
+class Commands:
+    """The commands of a command line, listed by `--help` under headings."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parser = parser
+        self._made = parser.add_subparsers(prog="bough", metavar="COMMAND", help=argparse.SUPPRESS)
+        self._heading = ""
+
+    def heading(self, words: str) -> None:
+        """Begin a group of commands."""
+        self._heading = words
+
+    def add(self, name: str, *, help: str) -> argparse.ArgumentParser:  # noqa: A002 - as argparse calls it
+        """Add a command to the group."""
+        listed = self._parser.epilog or ""
+        if self._heading:
+            listed, self._heading = f"{listed}\n{self._heading}:\n", ""
+        self._parser.epilog = f"{listed}  {name:14s} {help}\n"
+        return self._made.add_parser(name, allow_abbrev=False, description=f"{help[0].upper()}{help[1:]}.")
+
+
+class RareOptions:
+    """Options of a command that `--help` leaves out and `--help-all` shows."""
+
+    def __init__(self, command: argparse.ArgumentParser) -> None:
+        self._command = command
+        self._help: list[tuple[argparse.Action, str]] = []
+        rare = self
+
+        class _HelpAll(argparse.Action):
+            def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+                for action, words in rare._help:
+                    action.help = words
+                parser.print_help()
+                parser.exit(0)
+
+        command.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, also those of rare use")
+
+    def add(self, flag: str, *, help: str, **settings: Any) -> None:  # noqa: A002 - as argparse calls it
+        """Add an option."""
+        self._help.append((self._command.add_argument(flag, help=argparse.SUPPRESS, **settings), help))
 
 
 def say(line: str) -> None:

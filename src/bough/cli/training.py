@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bough.cli.shared import UNFINISHED, device_named, limit_of, make_folder, say
+from bough.cli.shared import UNFINISHED, Commands, device_named, limit_of, make_folder, say
 from bough.cli.zoo import Ticks
 from bough.errors import BadInput
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 PRESETS, MEASURES = ("paper", "paper-code", "fast", "local"), ("mean", "min", "max", "product", "tree", "size")
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """The command."""
-    command = commands.add_parser(
-        "train", help="train a branching rule on samples of `bough label`", allow_abbrev=False
-    )
+    command = commands.add("train", help="train a branching rule on samples of `bough label`")
     command.add_argument("samples", metavar="SAMPLES", type=Path, nargs="+", help="folders that `bough label` wrote")
     command.add_argument(
         "--out", type=Path, metavar="DIR", required=True, help="weights, report, curves, and checkpoints to go on from"

@@ -10,6 +10,7 @@ from bough.cli.shared import (
     MOST_THREADS,
     NETWORK_HELP,
     UNFINISHED,
+    Commands,
     device_named,
     images_of,
     limit_of,
@@ -30,16 +31,10 @@ DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeo
 EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """Both commands."""
-    _add_train_network(
-        commands.add_parser(
-            "train-network", help="train a robust network of the paper's (Wong & Kolter)", allow_abbrev=False
-        )
-    )
-    _add_properties(
-        commands.add_parser("properties", help="make properties of tuned difficulty from images", allow_abbrev=False)
-    )
+    _add_train_network(commands.add("train-network", help="train a robust network of the paper's (Wong & Kolter)"))
+    _add_properties(commands.add("properties", help="make properties of tuned difficulty from images"))
 
 
 def _add_train_network(command: argparse.ArgumentParser) -> None:

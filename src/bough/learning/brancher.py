@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bough.branching.babsr import BaBSR
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead, highest
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, highest
 from bough.branching.improvement import Measure, improvements
 from bough.budget import OutOfMemory, OutOfTime
 from bough.domain.batch import DomainBatch
@@ -27,12 +27,12 @@ RECENT = 256  # decisions over which the usual improvement is taken
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class LearntMemory:
     """What a learnt rule knows between decisions; the model is its own copy, on the search's device."""
 
     problem: Problem
     model: AbstractModel
-    backup: Any
+    backup: Any  # the backup rule's own memory
     scorer: Scorer | None = None
     learnt: int = 0  # decisions by the model
     left: int = 0  # decisions left to the backup rule
@@ -44,29 +44,29 @@ class Memory:
         """What messages travel on; None before any domain was seen."""
         return None if self.scorer is None else self.scorer.graph
 
-    def remarked(self, remark: str) -> "Memory":
+    def remarked(self, remark: str) -> "LearntMemory":
         """With a remark, which is made once."""
         return self if remark in self.remarks else replace(self, remarks=(*self.remarks, remark))
 
 
 @final
 @dataclass(frozen=True)
-class Learnt(AbstractBrancher):
+class Learnt(AbstractBrancher[LearntMemory]):
     """The ambiguous ReLU of highest score. Where the scores of a domain are no numbers, the bounder has no relaxation,
     or the model has no rule for the network, `backup` decides. `about` is what a person should know of the model.
     """
 
     model: AbstractModel = field(repr=False)
-    backup: AbstractBrancher = field(default_factory=BaBSR)
+    backup: AbstractBrancher[Any] = field(default_factory=BaBSR)
     chunk: int | None = None  # domains scored together; by default as many as fit
     about: tuple[str, ...] = ()
 
-    def prepare(self, problem: Problem) -> Memory:
+    def prepare(self, problem: Problem) -> LearntMemory:
         """A copy of the model: what a search does to it ends with the search."""
         model = copy.deepcopy(self.model).eval().requires_grad_(requires_grad=False)
-        return Memory(problem, model, self.backup.prepare(problem))
+        return LearntMemory(problem, model, self.backup.prepare(problem))
 
-    def decide(self, memory: Memory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Any]:
         """Score all domains, a chunk at a time."""
         memory, scores = self._scores(memory, domains, look)
         if scores is None or memory.scorer is None:
@@ -74,26 +74,37 @@ class Learnt(AbstractBrancher):
         neurons = memory.scorer.graph.neurons
         allowed = domains.bounds.ambiguous()[:, neurons]
         own = (scores.isfinite() | ~allowed).all(dim=1) & allowed.any(dim=1)
-        chosen = neurons[highest(scores, allowed, look.levels)]
+        chosen = neurons[highest(scores, allowed, 1)[:, 0]]
         rows = (~own).nonzero()[:, 0]
         if not len(rows):
             return Decision(chosen, replace(memory, learnt=memory.learnt + len(domains)), own)
         memory = memory.remarked("the model's scores are not numbers everywhere; there the backup rule decides")
-        theirs = self._left(memory, domains[rows], look.of(rows))
-        width = min(chosen.shape[1], theirs.neurons.shape[1])
-        chosen = chosen[:, :width].index_copy(0, rows, theirs.neurons[:, :width])
+        theirs = self._left(memory, domains[rows], look.among(rows))
         learnt = memory.learnt + len(domains) - len(rows)
-        return Decision(chosen, replace(theirs.memory, learnt=learnt), own)
+        return Decision(chosen.index_copy(0, rows, theirs.neurons), replace(theirs.memory, learnt=learnt), own)
 
-    def notes(self, memory: Memory) -> Mapping[str, float]:
+    def rank(self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The ReLUs of highest score; one for each domain where some domain has no scores."""
+        memory, scores = self._scores(memory, domains, look)
+        if scores is None or memory.scorer is None:
+            return self.decide(memory, domains, look).neurons[:, None]
+        neurons = memory.scorer.graph.neurons
+        allowed = domains.bounds.ambiguous()[:, neurons]
+        if not bool((scores.isfinite() | ~allowed).all()):
+            return self.decide(memory, domains, look).neurons[:, None]
+        return neurons[highest(scores, allowed, count)]
+
+    def notes(self, memory: LearntMemory) -> Mapping[str, float]:
         """Who decided how often."""
         return {"learnt_decisions": memory.learnt, "backup_decisions": memory.left}
 
-    def remarks(self, memory: Memory) -> tuple[str, ...]:
+    def remarks(self, memory: LearntMemory) -> tuple[str, ...]:
         """What the model's card, and the model, gave reason to say."""
         return (*self.about, *memory.remarks)
 
-    def scene(self, memory: Memory, domains: DomainBatch, look: LookAhead) -> tuple[Memory, Scene | None]:
+    def scene(
+        self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead
+    ) -> tuple[LearntMemory, Scene | None]:
         """What there is to see, with the memory that has the graph it is on; None without a relaxation."""
         relaxed = look.relaxed(domains)
         if relaxed is None:
@@ -103,7 +114,9 @@ class Learnt(AbstractBrancher):
             memory = replace(memory, scorer=Scorer(model, graph, self.chunk))
         return memory, see(memory.problem, domains, relaxed)
 
-    def _scores(self, memory: Memory, domains: DomainBatch, look: LookAhead) -> tuple[Memory, Tensor | None]:
+    def _scores(
+        self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead
+    ) -> tuple[LearntMemory, Tensor | None]:
         """Of the graph's ReLUs, [domains, n]; None where there are none to be had."""
         if memory.broken:
             return memory, None
@@ -121,12 +134,12 @@ class Learnt(AbstractBrancher):
             return replace(memory.remarked(why), broken=True), None
         return memory, scores
 
-    def _left(self, memory: Memory, domains: DomainBatch, look: LookAhead) -> Decision:
+    def _left(self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead) -> Decision[Any]:
         """The backup's decision."""
         theirs = self.backup.decide(memory.backup, domains, look)
         none = torch.zeros(len(domains), dtype=torch.bool, device=domains.lower.device)
         left = replace(memory, backup=theirs.memory, left=memory.left + len(domains))
-        return Decision(theirs.neurons.reshape(len(domains), -1), left, none)
+        return Decision(theirs.neurons, left, none)
 
 
 def _same(ours: Tensor, theirs: Tensor) -> bool:
@@ -161,7 +174,7 @@ class Compared:
 
 @final
 @dataclass(frozen=True)
-class FailSafe(AbstractBrancher):
+class FailSafe(AbstractBrancher[SafeMemory]):
     """The paper's safety net around a rule (Appendix D.2): both children of its decision are bounded, and where m
     (Eq. 8) is below `threshold` those of the backup's, too; the better of both is kept.
 
@@ -171,8 +184,8 @@ class FailSafe(AbstractBrancher):
     fail, they stand.
     """
 
-    rule: AbstractBrancher
-    backup: AbstractBrancher = field(default_factory=BaBSR)
+    rule: AbstractBrancher[Any]
+    backup: AbstractBrancher[Any] = field(default_factory=BaBSR)
     threshold: float = 0.2
     relative: bool = False
     measure: Measure = "mean"
@@ -182,15 +195,14 @@ class FailSafe(AbstractBrancher):
         """Both rules'."""
         return SafeMemory(self.rule.prepare(problem), self.backup.prepare(problem))
 
-    def decide(self, memory: SafeMemory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """One ReLU per domain, held against the backup's; several as the rule has them: Eq. 8 is about two children."""
-        if look.levels > 1:
-            mine = self.rule.decide(memory.rule, domains, look)
-            own = len(domains) if mine.own is None else int(mine.own.sum())
-            learnt, left = memory.learnt + own, memory.left + len(domains) - own
-            return replace(mine, memory=replace(memory, rule=mine.memory, learnt=learnt, left=left))
+    def decide(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Any]:
+        """One ReLU per domain, held against the backup's."""
         found, memory = self.compare(memory, domains, look)
         return settle(found, memory)
+
+    def rank(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The ReLUs that the rule inside ranks first."""
+        return self.rule.rank(memory.rule, domains, look, count)
 
     def notes(self, memory: SafeMemory) -> Mapping[str, float]:
         """Who decided how often, and how often the backup was asked."""
@@ -201,11 +213,11 @@ class FailSafe(AbstractBrancher):
         """Both rules'."""
         return (*self.rule.remarks(memory.rule), *self.backup.remarks(memory.backup))
 
-    def compare(self, memory: SafeMemory, domains: DomainBatch, look: LookAhead) -> tuple[Compared, SafeMemory]:
+    def compare(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead) -> tuple[Compared, SafeMemory]:
         """Ask the rule, and the backup where that is needed."""
-        look, device = replace(look, levels=1), domains.lower.device
+        device = domains.lower.device
         mine = self.rule.decide(memory.rule, domains, look)
-        first = mine.neurons.reshape(len(domains), -1)[:, 0]
+        first = mine.neurons
         gain = self._gains(domains, torch.arange(len(domains), device=device), first, look)
         enough = self.threshold * (memory.usual if self.relative else 1.0)
         rows = (~(gain >= enough)).nonzero()[:, 0]
@@ -214,20 +226,21 @@ class FailSafe(AbstractBrancher):
         memory = replace(memory, rule=mine.memory, tried=memory.tried + len(rows))
         other, other_gain = first[rows], gain[rows]
         if len(rows):
-            theirs = self.backup.decide(memory.backup, domains[rows], look.of(rows))
-            memory, other = replace(memory, backup=theirs.memory), theirs.neurons.reshape(len(rows), -1)[:, 0]
+            theirs = self.backup.decide(memory.backup, domains[rows], look.among(rows))
+            memory = replace(memory, backup=theirs.memory)
+            other = theirs.neurons
             new = (other != first[rows]).nonzero()[:, 0]  # the same ReLU is not bounded twice
             if len(new):
                 other_gain = other_gain.index_copy(0, new, self._gains(domains, rows[new], other[new], look))
         own = torch.ones_like(first, dtype=torch.bool) if mine.own is None else mine.own
         return Compared(first, gain, own, rows, other, other_gain, other_gain > gain[rows]), memory
 
-    def _gains(self, domains: DomainBatch, rows: Tensor, neurons: Tensor, look: LookAhead) -> Tensor:
+    def _gains(self, domains: DomainBatch, rows: Tensor, neurons: Tensor, look: AbstractLookAhead) -> Tensor:
         children = look.children(rows, neurons)[:, None]
         return improvements(domains.lower[rows], children, look.cutoff, self.measure)[:, 0]
 
 
-def settle(found: Compared, memory: SafeMemory) -> Decision:
+def settle(found: Compared, memory: SafeMemory) -> Decision[Any]:
     """The better of both, counted."""
     rows, own = found.rows[found.better], found.own.clone()
     neurons, gain = found.first.clone(), found.gain.clone()
@@ -236,4 +249,4 @@ def settle(found: Compared, memory: SafeMemory) -> Decision:
     weight = min(memory.weight + count, RECENT + count)
     usual = memory.usual + (float(gain.clamp(min=0).nan_to_num(0.0).mean()) - memory.usual) * count / weight
     memory = replace(memory, learnt=memory.learnt + learnt, left=memory.left + count - learnt)
-    return Decision(neurons[:, None], replace(memory, usual=usual, weight=weight), own)
+    return Decision(neurons, replace(memory, usual=usual, weight=weight), own)

@@ -101,13 +101,6 @@ IN_UNITS_OF_THE_BOUND = frozenset(
         OutputColumn.BIAS,
     }
 )
-# Unchanged when layers of a network are rescaled against each other: for models that are to serve several networks.
-SCALE_FREE = tuple(
-    column
-    for column in ReluColumn
-    if column in IN_UNITS_OF_THE_BOUND
-    or column.value in {"slope", "alpha", "position", "lift", "share", "place", "depth"}
-)
 
 
 @dataclass(frozen=True, eq=False)

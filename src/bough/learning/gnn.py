@@ -154,12 +154,8 @@ class PaperGNN(AbstractBuilt):
         """Of every node of the network."""
         return 40 * self.width * (graph.network.neurons + graph.network.inputs)
 
-    def score_inputs(self, graph: Graph, scene: Scene) -> Tensor:
-        """Scores of the input nodes, [domains, inputs]: the paper lets them be split, too."""
-        return self.score_all(graph, scene)[:, len(graph.neurons) :]
-
     def score_all(self, graph: Graph, scene: Scene) -> Tensor:
-        """Scores of the ReLUs and of the input nodes, by one function, [domains, n + inputs]."""
+        """Scores of the ReLUs and of the input nodes, which the paper lets be split, too, [domains, n + inputs]."""
         view = View(graph, scene)
         mu, mu_0 = self._embedded(view, inputs=True)
         return torch.cat([self._scored_relus(mu, view.wires), self.score(mu_0)[..., 0]], dim=1)

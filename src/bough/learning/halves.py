@@ -79,15 +79,15 @@ class Halves:
         boxes = tuple(half for k in inputs.tolist() for half in cut(whole, k))
         clauses = tuple(replace(clause, box=k) for k in range(len(boxes)))
         asked = replace(self.problem, property=Property(boxes, clauses))
-        bounding = self._renewing().prepare(asked)
-        roots = bounding.root(torch.inf, self.deadline).domains
+        session = self._renewing().prepare(asked)
+        roots = session.root(torch.inf, self.deadline).domains
         device = roots.lower.device
         mine = domain.to(device)[torch.zeros(len(roots), dtype=torch.int64, device=device)]
         known = roots.bounds.intersect(mine.bounds)
         # To a half all splits of the domain are new. Where none is, naming one that is not split changes nothing.
         splits = mine.signs[0].nonzero()[:, 0] if bool(mine.signs.any()) else torch.zeros_like(mine.clause[:1])
         halves = replace(roots, signs=mine.signs, bounds=known, last_split=splits.expand(len(roots), -1))
-        bounded = bounding.bound(halves, torch.inf, self.deadline).domains.lower
+        bounded = session.bound(halves, torch.inf, self.deadline).domains.lower
         # A half is part of the domain, and what is not a number proves nothing.
         return torch.fmax(bounded, mine.lower).reshape(-1, 2).float().to(HOST)
 

@@ -13,14 +13,14 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, final
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from bough.branching.babsr import Memory, local_bias, scores
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.babsr import BaBSRMemory, scores
+from bough.branching.base import AbstractLookAhead
 from bough.branching.strong import Strong, listed
 from bough.branching.subset import Subset
 from bough.budget import OutOfTime
@@ -245,14 +245,14 @@ class Collector(AbstractObserver):
         """Whether nothing more is wanted."""
         return self._schedule is not None and self._schedule.enough
 
-    def rule(self, usual: Rule) -> "Rule | Overheard":
+    def rule(self, usual: Rule) -> "Rule | Strong":
         """What the search has to branch by, where it would usually branch by that."""
-        return Overheard(Strong(subset=self._subset), self._heard) if self.mode == "whole" else usual
+        return Strong(subset=self._subset, heard=self._heard) if self.mode == "whole" else usual
 
     def seen(self, state: SearchState, seconds: float) -> None:
         """Nothing: all is known before a step."""
 
-    def deciding(self, domains: DomainBatch, look: LookAhead) -> None:
+    def deciding(self, domains: DomainBatch, look: AbstractLookAhead) -> None:
         """Take what the plan wants of these domains."""
         if self.enough:
             if self._stop:
@@ -275,7 +275,7 @@ class Collector(AbstractObserver):
         halves = [taken.halves for taken in self._kept if taken.halves is not None]
         return Collected(Samples(self._graph, scene, children, torch.cat(halves) if halves else None), torch.cat(step))
 
-    def _take(self, domains: DomainBatch, look: LookAhead) -> None:
+    def _take(self, domains: DomainBatch, look: AbstractLookAhead) -> None:
         """Algorithm 2, line 16, but for the decision."""
         scene = self._see(domains, look)
         if scene is None:
@@ -283,7 +283,7 @@ class Collector(AbstractObserver):
         tried = domains.bounds.ambiguous()
         if self._subset is not None:
             network = self._problem.network
-            memory = Memory(network, local_bias(network), 0).on(domains.lower.device)
+            memory = BaBSRMemory.of(self._problem).on(domains.lower.device)
             score = scores(memory.network, memory.bias, domains).score
             tried = self._subset.of(domains, score, list(network.slices.values()))
         candidates = listed(tried)
@@ -295,7 +295,7 @@ class Collector(AbstractObserver):
             self._keep(domains, self._waiting[1], candidates, bounds, step=self.steps - 1)
         self._waiting = None
 
-    def _see(self, domains: DomainBatch, look: LookAhead) -> Scene | None:
+    def _see(self, domains: DomainBatch, look: AbstractLookAhead) -> Scene | None:
         relaxed = look.relaxed(domains)
         if relaxed is not None and self._graph is None:
             seen = Graph.of(self._problem, domains, relaxed)
@@ -323,26 +323,3 @@ class Collector(AbstractObserver):
         else:  # one by one, as they may have to give way
             self._kept += [taken[k] for k in range(len(scene))]
             self._kept = self._schedule.sort(self._kept)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Overheard(AbstractBrancher):
-    """A rule that decides as ever; `hear` is told the domains, the ReLUs and the bounds whenever it bounds children."""
-
-    inner: AbstractBrancher
-    hear: Callable[[DomainBatch, Tensor, Tensor], None] = field(repr=False)
-
-    def prepare(self, problem: Problem) -> Any:
-        """As the rule does."""
-        return self.inner.prepare(problem)
-
-    def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
-        """As the rule does."""
-
-        def bound(asked: DomainBatch, neurons: Tensor) -> Tensor:
-            found = look.bound(asked, neurons)
-            self.hear(asked, neurons, found)
-            return found
-
-        return self.inner.decide(memory, domains, replace(look, bound=bound))

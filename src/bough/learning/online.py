@@ -5,16 +5,16 @@ The model is the search's own copy, so every property starts from the weights as
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
 from bough.branching.babsr import BaBSR
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision
 from bough.branching.improvement import Measure
 from bough.domain.batch import DomainBatch
-from bough.learning.brancher import PASSED_ON, Compared, FailSafe, Learnt, Memory, SafeMemory, settle
+from bough.learning.brancher import PASSED_ON, Compared, FailSafe, Learnt, LearntMemory, SafeMemory, settle
 from bough.learning.model import AbstractModel
 from bough.learning.scene import Graph, Scene
 from bough.problem.problem import Problem
@@ -34,7 +34,7 @@ class OnlineMemory:
 
 @final
 @dataclass(frozen=True)
-class Online(AbstractBrancher):
+class Online(AbstractBrancher[OnlineMemory]):
     """A learnt rule with its fail-safe, corrected as the search goes on.
 
     A decision has failed where the backup's gains more. From the second time that the same ReLU fails on, each failure
@@ -44,7 +44,7 @@ class Online(AbstractBrancher):
     """
 
     rule: Learnt
-    backup: AbstractBrancher = field(default_factory=BaBSR)
+    backup: AbstractBrancher[Any] = field(default_factory=BaBSR)
     threshold: float = 0.2
     relative: bool = False
     measure: Measure = "mean"
@@ -59,14 +59,16 @@ class Online(AbstractBrancher):
     def prepare(self, problem: Problem) -> OnlineMemory:
         """A copy of the model whose weights may move, and its optimiser."""
         safe = self._safe.prepare(problem)
-        seen: Memory = safe.rule
+        seen: LearntMemory = safe.rule
         weights = [p.requires_grad_() for p in seen.model.parameters()]
         if not weights:  # nothing to learn; an optimiser wants something all the same
             weights = [torch.zeros(1, requires_grad=True)]
         optimiser = torch.optim.Adam(weights, self.rate, weight_decay=self.decay)
         return OnlineMemory(safe, optimiser, torch.zeros(problem.network.neurons, dtype=torch.int64))
 
-    def decide(self, memory: OnlineMemory, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(
+        self, memory: OnlineMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
+    ) -> Decision[OnlineMemory]:
         """As the fail-safe does, learning from what failed."""
         found, safe = self._safe.compare(memory.safe, domains, look)
         failed = memory.failed.to(found.first.device)
@@ -77,7 +79,11 @@ class Online(AbstractBrancher):
         steps = self._learn(memory.optimiser, safe.rule, found, again, domains, look) if len(again) else 0
         decision = settle(found, safe)
         after = replace(memory, safe=decision.memory, failed=failed, steps=memory.steps + steps)
-        return replace(decision, memory=after)
+        return Decision(decision.neurons, after, decision.own)
+
+    def rank(self, memory: OnlineMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The ReLUs that the rule inside ranks first."""
+        return self._safe.rank(memory.safe, domains, look, count)
 
     def notes(self, memory: OnlineMemory) -> Mapping[str, float]:
         """The fail-safe's, and how often weights were changed."""
@@ -94,15 +100,15 @@ class Online(AbstractBrancher):
     def _learn(
         self,
         optimiser: torch.optim.Optimizer,
-        seen: Memory,
+        seen: LearntMemory,
         found: Compared,
         again: Tensor,
         domains: DomainBatch,
-        look: LookAhead,
+        look: AbstractLookAhead,
     ) -> int:
         """One step for each of these failures (numbers among the domains that the backup was asked about)."""
         rows = found.rows[again]
-        seen, scene = self.rule.scene(seen, domains[rows], look.of(rows))
+        seen, scene = self.rule.scene(seen, domains[rows], look.among(rows))
         graph, steps = seen.graph, 0
         if scene is None or graph is None:
             return 0

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounder, AbstractBounding
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.branching.base import AbstractBrancher
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
@@ -25,7 +25,7 @@ from bough.learning.labels import HOST, LEAST, Collected, Plan
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, see
 from bough.problem.problem import Problem
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 
 BRANCHES = 3000  # of a property's own tree, unless another number is given: below that there are small ones enough
 PATIENCE = 1.5  # a split is given up when its tree is so many times as large as that of the rule's own choice
@@ -56,8 +56,8 @@ class Tree:
 class Grower:
     """Grows trees by a rule, many at once: a search without attacks, of which only sizes are wanted."""
 
-    bounding: AbstractBounding
-    rule: AbstractBrancher
+    session: AbstractSession
+    rule: AbstractBrancher[Any]
     memory: Any  # the rule's
     batch: int
     deadline: Deadline
@@ -96,15 +96,17 @@ class Grower:
 
         for rows in torch.arange(len(domains), device=neurons.device).split(self.batch):
             self.deadline.check()
-            children = self.bounding.split(domains[rows], neurons[rows])
-            bounded = self.bounding.bound(children, 0.0, self.deadline).domains
+            children = self.session.split(domains[rows], neurons[rows])
+            bounded = self.session.bound(children, 0.0, self.deadline).domains
             self._grow(*self._open(bounded, rows.repeat_interleave(2)), turn)
         return torch.where(count <= allowed, count, torch.inf)
 
     def ranked(self, domains: DomainBatch, count: int) -> Tensor:
         """The ReLUs that the rule would split, best first, [domains, count] or fewer columns."""
-        ahead = Counted(self.bounding, self.deadline, batch=self.batch, domains=domains)
-        return self.rule.decide(self.memory, domains, ahead.look(count)).neurons.reshape(len(domains), -1)[:, :count]
+        return self.rule.rank(self.memory, domains, self._ahead(domains), count)
+
+    def _ahead(self, domains: DomainBatch) -> CountedLookAhead:
+        return CountedLookAhead(self.session, self.deadline, domains, batch=self.batch)
 
     def _grow(self, waiting: DomainBatch, tags: Tensor, turn: Turn) -> None:
         """Split, the last first so that trees end one after another, until nothing waits. A child has its parent's tag;
@@ -116,10 +118,10 @@ class Grower:
             at = torch.arange(len(waiting), device=tags.device)
             old, last = at[: -self.batch], at[-self.batch :]
             domains = waiting[last]
-            ahead = Counted(self.bounding, self.deadline, batch=self.batch, domains=domains)
-            decision = self.rule.decide(self.memory, domains, ahead.look())
+            ahead = self._ahead(domains)
+            decision = self.rule.decide(self.memory, domains, ahead)
             self.memory, self.steps = decision.memory, self.steps + 1
-            bounded, order = ahead.split(decision.neurons.reshape(len(last), -1)[:, :1])
+            bounded, order = ahead.split(decision.neurons)
             found, whose = self._open(bounded.domains, tags[last][order].repeat_interleave(2))
             waiting = DomainBatch.concatenate([waiting[old], found])
             tags, going = turn(tags[last], found, torch.cat([tags[old], whose]))
@@ -127,8 +129,8 @@ class Grower:
 
     def _open(self, domains: DomainBatch, tags: Tensor) -> tuple[DomainBatch, Tensor]:
         """Those that are still to be split, as a search's frontier gives them back."""
-        still = ~(domains.lower > 0) & self.bounding.splittable(domains).any(dim=1)
-        return self.bounding.unpack(self.bounding.pack(domains[still])), tags[still]
+        still = ~(domains.lower > 0) & self.session.splittable(domains).any(dim=1)
+        return self.session.unpack(self.session.pack(domains[still])), tags[still]
 
 
 def _counted(domains: DomainBatch, parents: Tensor, unsplit: Tensor) -> Tree:
@@ -148,17 +150,17 @@ class Rollouts:
 
     plan: Plan
     bounder: AbstractBounder
-    rule: AbstractBrancher
+    rule: AbstractBrancher[Any]
     batch: int
     most: float  # branches of a property's own tree
     deadline: Deadline
 
     def collect(self, problem: Problem, name: str) -> Rolled:
         """The samples of one property; what time does not suffice for is left out."""
-        bounding = self.bounder.prepare(problem)
-        grower = Grower(bounding, self.rule, self.rule.prepare(problem), self.batch, self.deadline)
+        session = self.bounder.prepare(problem)
+        grower = Grower(session, self.rule, self.rule.prepare(problem), self.batch, self.deadline)
         try:
-            tree = grower.tree(bounding.root(0.0, self.deadline).domains, self.most)
+            tree = grower.tree(session.root(0.0, self.deadline).domains, self.most)
             rows = spread(tree, self.plan.samples, self.plan.largest, self.plan.luck(name, "trees"))
             found = self._samples(problem, grower, tree, rows) if len(rows) else None
         except OutOfTime:
@@ -171,12 +173,13 @@ class Rollouts:
     def _samples(self, problem: Problem, grower: Grower, tree: Tree, rows: Tensor) -> Samples | None:
         device = tree.domains.lower.device
         domains = tree.domains[rows.to(device)]
-        relaxed = grower.bounding.relaxed(domains, self.deadline)
-        if relaxed is None:
+        relaxations = grower.session.capabilities.relaxations
+        if relaxations is None:
             return None
+        relaxed = relaxations.relaxed(domains, self.deadline)
         allowed = PATIENCE * tree.sizes[rows].to(device)
         tried = grower.ranked(domains, self.plan.rollouts)
-        at, column = grower.bounding.splittable(domains).gather(1, tried).nonzero(as_tuple=True)
+        at, column = grower.session.splittable(domains).gather(1, tried).nonzero(as_tuple=True)
         found = grower.sizes(domains[at], tried[at, column], allowed[at])
         sizes = torch.full_like(domains.bounds.lower, torch.inf)
         sizes[at, tried[at, column]] = found

@@ -6,15 +6,15 @@ its own affair, so samples that were stored for one model serve every other. Eve
 the search, and nothing here is per domain in Python.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from bough.domain.batch import DomainBatch, Relaxed
+from bough.domain.arrays import Arrays
+from bough.domain.batch import DomainBatch, Relaxation
 from bough.network.graph import Network
 from bough.problem.problem import Problem
 
@@ -43,7 +43,7 @@ class Graph:
         return value.to(self.neurons.device)
 
     @staticmethod
-    def of(problem: Problem, domains: DomainBatch, relaxed: Relaxed) -> "Graph":
+    def of(problem: Problem, domains: DomainBatch, relaxed: Relaxation) -> "Graph":
         """The graph of a search, from any of its domains."""
         device = relaxed.neurons.device
         network = problem.network.on(device, torch.float32)
@@ -51,11 +51,11 @@ class Graph:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class Scene(Arrays):
     """A batch of domains of one search. Arrays about ReLUs are [domains, n], in the order of `Graph.neurons`.
 
     A ReLU is `ambiguous` where lower < 0 < upper; only such may be chosen. `zero`, `above`, `below`, `through`,
-    `before` and `after` are those of `domain.Relaxed`; without a relaxation they are 0.
+    `before` and `after` are those of `domain.Relaxation`; without a relaxation they are 0.
     """
 
     lower: Tensor
@@ -86,26 +86,12 @@ class Scene:
         """nu: on the output of each ambiguous ReLU, of what is bounded; 0 elsewhere, [domains, n]."""
         return self.zero + self.above - self.below
 
-    def __getitem__(self, rows: Tensor | slice) -> "Scene":
-        """Some of the domains."""
-        return Scene(**{name: column[rows] for name, column in self.named().items()})
-
     def named(self) -> dict[str, Tensor]:
         """The arrays by name; `Scene(**arrays)` reads them back."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def to(self, device: torch.device) -> "Scene":
-        """The same on a device."""
-        return Scene(**{name: column.to(device) for name, column in self.named().items()})
-
-    @staticmethod
-    def concatenate(parts: Sequence["Scene"]) -> "Scene":
-        """All domains of several scenes of one graph."""
-        columns: Mapping[str, list[Tensor]] = {f.name: [getattr(part, f.name) for part in parts] for f in fields(Scene)}
-        return Scene(**{name: torch.cat(column) for name, column in columns.items()})
+        return dict(vars(self))
 
 
-def see(problem: Problem, domains: DomainBatch, relaxed: Relaxed) -> Scene:
+def see(problem: Problem, domains: DomainBatch, relaxed: Relaxation) -> Scene:
     """What there is to see of the domains."""
     device, neurons = relaxed.neurons.device, relaxed.neurons
     boxes = torch.tensor([clause.box for clause in problem.clauses], device=device)[domains.clause]

@@ -73,13 +73,6 @@ class Network:
         """Number of ReLUs in all."""
         return sum(self.nodes[i].size for i in self.relus)
 
-    def layer_of(self, neuron: int) -> int:
-        """Position in `relus` of the layer that holds a flat ReLU number."""
-        for layer, i in enumerate(self.relus):
-            if neuron < self.slices[i].stop:
-                return layer
-        raise IndexError(neuron)
-
     def apply(self, i: int, *inputs: Tensor) -> Tensor:
         """The value of node `i` from the values of its inputs, all with a leading batch axis."""
         node = self.nodes[i]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bough.drawing import BLUE, FORMATS, INK, MUTED, VERMILION
 from bough.errors import BadInput, OutputError
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only pictures need it
@@ -19,9 +20,6 @@ if TYPE_CHECKING:  # matplotlib is slow to import and only pictures need it
 
 Pixels = NDArray[np.floating]
 
-_FORMATS = (".png", ".svg")
-_INK, _MUTED = "#1a1a1a", "#666666"
-_RIGHT, _WRONG = "#0072b2", "#d55e00"  # Okabe and Ito's blue and vermilion, told apart by every eye
 _CHANNELS = (1, 3)  # grey, RGB
 
 
@@ -51,8 +49,8 @@ def counterexample_picture(
 ) -> None:
     """Draw image, counterexample and their difference to `path`; both [channels, height, width], 1 or 3 channels."""
     path = Path(path)
-    if path.suffix.lower() not in _FORMATS:
-        raise OutputError(f"picture '{path.name}' must end in {' or '.join(_FORMATS)}; rename it")
+    if path.suffix.lower() not in FORMATS:
+        raise OutputError(f"picture '{path.name}' must end in {' or '.join(FORMATS)}; rename it")
     before, after = _pixels(image, normalisation), _pixels(counterexample, normalisation)
     if before.shape != after.shape:
         raise BadInput(
@@ -94,9 +92,9 @@ def _figure(before: NDArray[np.float64], after: NDArray[np.float64], caption: Ca
     left, middle, right = figure.subplots(1, 3)
     # Dollar signs would start a formula, so class names keep theirs as they are.
     title = f"Refuted: within ε = {caption.eps:g}, “{caption.label}” becomes “{caption.found}”"
-    figure.suptitle(title, fontsize=14, fontweight="bold", color=_INK, parse_math=False)
-    _panel(left, before, "image", caption.label, _RIGHT)
-    _panel(middle, after, "counterexample", caption.found, _WRONG)
+    figure.suptitle(title, fontsize=14, fontweight="bold", color=INK, parse_math=False)
+    _panel(left, before, "image", caption.label, BLUE)
+    _panel(middle, after, "counterexample", caption.found, VERMILION)
     _difference_panel(figure, right, after - before, caption.eps)
     return figure
 
@@ -105,7 +103,7 @@ def _panel(axes: "Axes", pixels: NDArray[np.float64], heading: str, seen_as: str
     """One image on the fixed scale [0, 1], so that both panels can be compared by eye."""
     shown = np.clip(pixels, 0, 1)
     axes.imshow(shown[..., 0] if shown.shape[-1] == 1 else shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_title(heading, fontsize=11, color=_MUTED)
+    axes.set_title(heading, fontsize=11, color=MUTED)
     axes.set_xlabel(f"seen as “{seen_as}”", fontsize=12, fontweight="bold", color=colour, labelpad=8, parse_math=False)
     _bare(axes, colour)
 
@@ -118,13 +116,13 @@ def _difference_panel(figure: "Figure", axes: "Axes", difference: NDArray[np.flo
     change = np.take_along_axis(difference, strongest, axis=-1)[..., 0]
     largest = float(np.abs(change).max())
     scale = largest or eps or 1.0
-    colours = LinearSegmentedColormap.from_list("change", [_RIGHT, "#ffffff", _WRONG])
+    colours = LinearSegmentedColormap.from_list("change", [BLUE, "#ffffff", VERMILION])
     drawn = axes.imshow(change, cmap=colours, vmin=-scale, vmax=scale, interpolation="nearest")
     _scale_bar(figure, axes, drawn, scale)
-    axes.set_title(f"difference, amplified {1 / scale:.2g} times", fontsize=11, color=_MUTED)
+    axes.set_title(f"difference, amplified {1 / scale:.2g} times", fontsize=11, color=MUTED)
     channel = "" if difference.shape[-1] == 1 else " (strongest channel)"
-    axes.set_xlabel(f"at most {largest:.3g}{channel}", fontsize=12, color=_INK, labelpad=8)
-    _bare(axes, _MUTED)
+    axes.set_xlabel(f"at most {largest:.3g}{channel}", fontsize=12, color=INK, labelpad=8)
+    _bare(axes, MUTED)
 
 
 def _scale_bar(figure: "Figure", axes: "Axes", drawn: "AxesImage", scale: float) -> None:
@@ -132,7 +130,7 @@ def _scale_bar(figure: "Figure", axes: "Axes", drawn: "AxesImage", scale: float)
     ticks = [-scale, -scale / 2, 0, scale / 2, scale]
     bar = figure.colorbar(drawn, cax=axes.inset_axes((1.05, 0, 0.05, 1)), ticks=ticks)
     bar.ax.set_yticklabels([f"{tick:+.2g}".replace("-", "−") if tick else "0" for tick in ticks])
-    bar.ax.tick_params(labelsize=9, colors=_MUTED, length=0, pad=4)
+    bar.ax.tick_params(labelsize=9, colors=MUTED, length=0, pad=4)
     bar.outline.set_visible(False)
 
 

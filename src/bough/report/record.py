@@ -23,12 +23,9 @@ PACKAGES = ("bough", "torch", "onnx", "onnxruntime", "highspy", "numpy")
 
 
 @dataclass(frozen=True)
-class Run:
-    """What was run, as far as the result does not say."""
+class Settings:
+    """How a run was made, in words, as records and traces say it."""
 
-    network: str
-    property: str
-    method: str
     bounder: str
     intermediate: str
     branching: str
@@ -38,7 +35,16 @@ class Run:
     device: str = "cpu"
     weights: str | None = None  # of a learnt rule
     semantics: str = "real"  # what `verified` is about
-    levels: int = 1  # ReLUs of a domain split in one step, at most
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was run, as far as the result does not say."""
+
+    network: str
+    property: str
+    method: str
+    settings: Settings
 
 
 def versions() -> dict[str, str]:
@@ -76,8 +82,9 @@ def record(
     run: Run, result: Result | None, error: str | None = None, load_seconds: float | None = None
 ) -> dict[str, Any]:
     """The record of a run that ended with a result, or (result None) with an error."""
-    entry: dict[str, Any] = {"schema": SCHEMA, **asdict(run)}
-    entry.update(timeout=None if run.timeout is None else _finite(run.timeout))
+    entry: dict[str, Any] = {"schema": SCHEMA, "network": run.network, "property": run.property, "method": run.method}
+    entry.update(asdict(run.settings))
+    entry.update(timeout=None if run.settings.timeout is None else _finite(run.settings.timeout))
     entry.update(verdict=None, reason=None, seconds=None, load_seconds=load_seconds)
     entry.update(branches=None, bounds=None, domains_per_second=None)
     entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)

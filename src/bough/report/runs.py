@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ SOLVED = ("verified", "falsified")
 WORDS = ("network", "property", "method", "bounder", "branching")
 NUMBERS = ("seconds", "timeout", "branches", "bounds", "lower_bound", "depth")  # each may be null
 VERDICTS = (*SOLVED, "timeout", "unknown", None)
+SEARCHES = ("lp", "dual", "linear")  # bounders; a baseline's record has its solver there, whose nodes are no branches
 
 
 def _silent(_: str) -> None:
@@ -62,6 +63,16 @@ def method_of(entry: Entry) -> str:
 def instance_of(entry: Entry) -> tuple[str, str]:
     """The question that was asked."""
     return str(entry["network"]), str(entry["property"])
+
+
+def is_search(entry: Mapping[str, Any]) -> bool:
+    """Whether branches and bounds are a search's own, and not the nodes of a foreign solver."""
+    return entry.get("bounder", SEARCHES[0]) in SEARCHES
+
+
+def counts_branches(entry: Mapping[str, Any]) -> bool:
+    """Whether the branches were counted, and may be held against those of other searches."""
+    return entry["branches"] is not None and is_search(entry)
 
 
 def oddities(entries: Sequence[Entry]) -> list[str]:

@@ -130,14 +130,11 @@ class TraceWriter(AbstractObserver):
 
     def _splits(self, family: Family, split: Split) -> str:
         """Parents, what they were split at, who chose it, and what it gained; one of each for a pair of children."""
-        order, levels = split.order, split.choices.shape[1]
-        choices = split.choices[order].tolist()
+        order = split.order
         parents = [self._ids[number] for number in split.numbers[order].tolist()]
         before = split.domains.lower[order]
-        gain = torch.full_like(before, torch.nan)
-        if levels == 1:  # Eq. 8 is about two children
-            gain = improvements(before, family.children.lower.reshape(-1, 1, 2), family.cutoff)[:, 0]
-        columns = {"parent": parents, "split": choices if levels > 1 else [c for (c,) in choices]}
+        gain = improvements(before, family.children.lower.reshape(-1, 1, 2), family.cutoff)[:, 0]
+        columns = {"parent": parents, "split": split.choices[order].tolist()}
         text = json.dumps(columns, separators=(",", ":"))[1:-1]
         return f'{text},"by":"{_deciders(split)}","gain":{_numbers(gain)}'
 
@@ -225,8 +222,7 @@ def _ends(family: Family) -> str:
 
 def _deciders(split: Split) -> str:
     """Who chose, in the order of the children."""
-    wanted = split.decision.neurons.reshape(len(split.domains), -1)[:, : split.choices.shape[1]]
-    kept = (wanted == split.choices[:, : wanted.shape[1]]).all(dim=1)
+    kept = split.decision.neurons == split.choices
     own = torch.ones_like(kept) if split.decision.own is None else split.decision.own
     code = torch.where(kept, torch.where(own, 0, 1), 2)[split.order]
     return "".join((BY_RULE + BY_BACKUP + BY_NONE)[k] for k in code.tolist())

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding, Evidence
+from bough.bounds.base import AbstractSession, Evidence
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
@@ -124,16 +124,16 @@ class Certifier(AbstractWitness):
     # Leaves
 
     @np.errstate(all="ignore")  # what is no number proves nothing
-    def proved(self, bounding: AbstractBounding, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Tensor:
+    def proved(self, session: AbstractSession, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Tensor:
         """Write the domains above the cutoff as leaves; those without a proof come back at the cutoff."""
         closed = (domains.lower > cutoff).nonzero()[:, 0]
         if not len(closed):
             return domains.lower
         clock = Deadline.never()
         mine = domains[closed]
-        leaves = unproved(self._claims, bounding, mine)
+        leaves = unproved(self._claims, session, mine)
         left = np.ones(len(leaves), dtype=bool)
-        for name, chunk in self._forms_of(bounding, mine, leaves, left, deadline):
+        for name, chunk in self._forms_of(session, mine, leaves, left, deadline):
             if not len(chunk):
                 continue
             for part in in_parts(chunk):
@@ -146,27 +146,28 @@ class Certifier(AbstractWitness):
         return domains.lower.index_fill(0, closed[torch.from_numpy(left).to(closed.device)], cutoff)
 
     def _forms_of(
-        self, bounding: AbstractBounding, domains: DomainBatch, leaves: Leaves, left: Array, deadline: Deadline
+        self, session: AbstractSession, domains: DomainBatch, leaves: Leaves, left: Array, deadline: Deadline
     ) -> Iterator[tuple[str, Leaves]]:
         """Chunks of leaves that are proved, by one form after the other; `left` says which are not, yet."""
         empty = as_numpy(domains.lower) == np.inf
         yield "empty", self._first_of(leaves, left, [lambda rows: Tried(partial(take, take(leaves, rows)))], empty)
-        if bounding.boxes(domains) is not None:
+        if session.capabilities.input_parts is not None:
             yield from self._in_place(leaves, left, deadline)
             return
-        evidence = bounding.evidence(domains)
+        source = session.capabilities.evidence
+        evidence = None if source is None else source.stored(domains)
 
         def among(rows: Array) -> DomainBatch:
             return domains[torch.from_numpy(rows).to(domains.lower.device)]
 
         def judge(rows: Array, told: Evidence) -> Tensor | None:
-            return bounding.supported(among(rows), told)
+            return None if source is None else source.supported(among(rows), told)
 
         tries = self._plain(leaves) if evidence is None else by_duals(leaves, evidence)
         yield "linear" if evidence is None else "duals", self._first_of(leaves, left, tries, judge=judge)
         rows = np.flatnonzero(left)
-        if len(rows):
-            direct = bounding.last_resort(among(rows), deadline)
+        if len(rows) and source is not None:
+            direct = source.last_resort(among(rows), deadline)
             if direct is not None:
                 yield "multipliers", self._first_of(leaves, left, by_multipliers(leaves, direct, rows))
 

@@ -1,39 +1,49 @@
 """The open subproblems, lowest bound first: rows of a few arrays on the device, the best-bounded part in host memory.
 
-Domains come in packed form (a tuple of arrays, one row per domain), as their bounder defines it. Nothing here looks at
-one domain at a time.
+Domains come in packed form, as their bounder defines it. Nothing here looks at one domain at a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from bough.bounds.base import AbstractSession
 from bough.budget import OutOfMemory
+from bough.domain.arrays import Arrays
 from bough.domain.batch import DomainBatch
 
-Columns = tuple[Tensor, ...]
 MOVED = 1 << 16  # rows at a time
 FIRST_CAPACITY = 1024
 INFINITE = float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting(Arrays):
+    """Open domains in packed form, with what they are sorted by."""
+
+    rows: Arrays
+    lower: Tensor
+    age: Tensor  # int64: the number that each was opened under
 
 
 @final
 class Pool:
     """Rows in arrays that grow by doubling. A free row has an infinite bound, which no open domain has."""
 
-    def __init__(self, like: Columns, device: torch.device) -> None:
+    def __init__(self, like: Arrays, device: torch.device) -> None:
         self._lower = torch.full((FIRST_CAPACITY,), INFINITE, dtype=torch.float64, device=device)
         self._age = torch.zeros(FIRST_CAPACITY, dtype=torch.int64, device=device)
-        self._columns = [torch.zeros(FIRST_CAPACITY, *c.shape[1:], dtype=c.dtype, device=device) for c in like]
+        self._rows = like.map(lambda c: torch.zeros(FIRST_CAPACITY, *c.shape[1:], dtype=c.dtype, device=device))
         self._free = torch.arange(FIRST_CAPACITY, device=device)  # a stack: the first `capacity - used` are free
         self.used = 0
 
     @property
     def row_bytes(self) -> int:
         """Memory of one domain."""
-        return 24 + sum(c[0].numel() * c.element_size() for c in self._columns)
+        return 24 + sum(column[0].numel() * column.element_size() for column in self._rows.tensors())
 
     @property
     def free(self) -> int:
@@ -45,19 +55,19 @@ class Pool:
         """The lowest bound held."""
         return float(self._lower.min())
 
-    def push(self, rows: Columns, lower: Tensor, age: Tensor) -> None:
+    def push(self, new: Waiting) -> None:
         """Add rows."""
-        count, device = len(lower), self._lower.device
+        count, device = len(new.lower), self._lower.device
         while count > self.free:
             self._grow()
         at = self._free[self.free - count : self.free]
-        for column, new in zip(self._columns, rows, strict=True):
-            column[at] = new.to(device)
-        self._age[at] = age.to(device)
-        self._lower[at] = lower.to(device)  # last: until then the rows count as free
+        for column, more in zip(self._rows.tensors(), new.rows.tensors(), strict=True):
+            column[at] = more.to(device)
+        self._age[at] = new.age.to(device)
+        self._lower[at] = new.lower.to(device)  # last: until then the rows count as free
         self.used += count
 
-    def take(self, count: int, *, lowest: bool = True) -> tuple[Columns, Tensor, Tensor]:
+    def take(self, count: int, *, lowest: bool = True) -> Waiting:
         """Remove up to `count` rows with the lowest (or highest) bounds; the newest of equals first."""
         count = min(count, self.used)
         key = self._lower
@@ -67,7 +77,7 @@ class Pool:
         near = (key <= last).nonzero()[:, 0]
         near = near[self._age[near].argsort(descending=True)]
         at = near[key[near].argsort(stable=True)][:count]
-        taken = tuple(column[at] for column in self._columns), self._lower[at], self._age[at]
+        taken = Waiting(self._rows[at], self._lower[at], self._age[at])
         self._release(at)
         return taken
 
@@ -93,8 +103,8 @@ class Pool:
         stack = torch.cat([free, fresh, torch.zeros(self.used, dtype=torch.int64, device=free.device)])
         lower = torch.cat([self._lower, torch.full_like(self._lower, INFINITE)])
         age = torch.cat([self._age, torch.zeros_like(self._age)])
-        columns = [torch.cat([c, torch.zeros_like(c)]) for c in self._columns]
-        self._lower, self._age, self._columns, self._free = lower, age, columns, stack
+        rows = self._rows.map(lambda column: torch.cat([column, torch.zeros_like(column)]))
+        self._lower, self._age, self._rows, self._free = lower, age, rows, stack
 
 
 @final
@@ -107,14 +117,8 @@ class Frontier:
     back when the rest is nearly done; beyond `host_bytes` there is `OutOfMemory`.
     """
 
-    def __init__(
-        self,
-        pack: Callable[[DomainBatch], Columns] = DomainBatch.columns,
-        unpack: Callable[[Columns], DomainBatch] = DomainBatch.from_columns,
-        device_bytes: float = INFINITE,
-        host_bytes: float = INFINITE,
-    ) -> None:
-        self._pack, self._unpack = pack, unpack
+    def __init__(self, session: AbstractSession, device_bytes: float = INFINITE, host_bytes: float = INFINITE) -> None:
+        self._session = session
         self._limits = device_bytes, host_bytes
         self._near: Pool | None = None
         self._far: Pool | None = None
@@ -141,20 +145,21 @@ class Frontier:
         """Open these domains."""
         if not len(domains):
             return
-        rows = self._pack(domains)
+        rows = self._session.pack(domains)
         if self._near is None:
             self._near = Pool(rows, domains.lower.device)
         age = self.pushed + torch.arange(len(domains), device=domains.lower.device)
         self.pushed += len(domains)
+        new = Waiting(rows, domains.lower, age)
         try:
-            self._near.push(rows, domains.lower, age)
+            self._near.push(new)
         except torch.OutOfMemoryError:
             self._spill(self._near, rows)
-            self._near.push(rows, domains.lower, age)
+            self._near.push(new)
         if self._near.used * self._near.row_bytes > self._limits[0]:
             self._spill(self._near, rows)
 
-    def _spill(self, near: Pool, like: Columns) -> None:
+    def _spill(self, near: Pool, like: Arrays) -> None:
         if self._far is None:
             self._far = Pool(like, torch.device("cpu"))
         _move(near, self._far, near.used // 2, lowest=False)
@@ -169,11 +174,11 @@ class Frontier:
             room = max(count, int(min(self._near.free, self._limits[0] / self._near.row_bytes / 2)))
             _move(self._far, self._near, min(room, self._far.used))
         taken = self._near.take(count)
-        self.picked = taken[2]
+        self.picked = taken.age
         try:
-            return self._unpack(taken[0])
+            return self._session.unpack(taken.rows)
         except BaseException:
-            self._near.push(*taken)  # unpacking takes memory, and may be interrupted: the domains stay open
+            self._near.push(taken)  # unpacking takes memory, and may be interrupted: the domains stay open
             raise
 
     def prune(self, cutoff: float) -> float:
@@ -186,8 +191,8 @@ def _move(source: Pool, target: Pool, count: int, *, lowest: bool = True) -> Non
     while count > 0:
         taken = source.take(min(count, MOVED), lowest=lowest)
         try:
-            target.push(*taken)
+            target.push(taken)
         except BaseException:
-            source.push(*taken)
+            source.push(taken)
             raise
         count -= MOVED

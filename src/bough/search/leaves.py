@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounding, Evidence
+from bough.bounds.base import AbstractSession, Evidence
 from bough.domain.batch import DomainBatch
 from bough.verdict.certificate import DIRECT, EMPTY, FINE, MOST_BYTES, MOST_LEAVES, SLOPES, Leaves, Lemma
 from bough.verdict.check.claims import STEPS, Claims, halved_sides
@@ -60,17 +60,18 @@ def _cut(numbers: Tensor, bits: int) -> Tensor:
     return rounded.where(rounded.isfinite(), given)
 
 
-def unproved(claims: Claims, bounding: AbstractBounding, domains: DomainBatch) -> Leaves:
+def unproved(claims: Claims, session: AbstractSession, domains: DomainBatch) -> Leaves:
     """The domains as leaves with their splits, and no proof yet."""
     row, neuron = split = domains.signs.nonzero(as_tuple=True)
     clause, passing = as_numpy(domains.clause), as_numpy(domains.signs[split] > 0)
     count, none = len(clause), np.zeros(0, np.int64)
     halvings: tuple[Array, ...] = (np.zeros(count, np.int64), none, none, np.zeros(0, np.uint64))
-    sides = bounding.boxes(domains)
-    if sides is not None:
+    source = session.capabilities.input_parts
+    if source is not None:
+        parts = source.parts(domains)
         boxes = [claims.boxes[claims.clauses[c].box] for c in clause.tolist()]
         whole = tuple(np.stack([getattr(b, side).numpy() for b in boxes]) for side in ("lower", "upper"))
-        halvings = _halvings(whole[0], whole[1], *(as_numpy(side) for side in sides))
+        halvings = _halvings(whole[0], whole[1], as_numpy(parts.lower), as_numpy(parts.upper))
     return Leaves(
         clause=clause,
         kind=np.full(count, EMPTY),

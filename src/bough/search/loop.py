@@ -7,11 +7,12 @@ the global upper bound starts at 0 and the search stops at the first counterexam
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounder, AbstractBounding, Bounded
+from bough.bounds.base import AbstractBounder, AbstractSession, Bounded
 from bough.bounds.execution import Execution
 from bough.bounds.witness import AbstractWitness
 from bough.branching.base import AbstractBrancher
@@ -20,7 +21,7 @@ from bough.domain.batch import DomainBatch
 from bough.falsify.base import AbstractFalsifier
 from bough.network import walk
 from bough.problem.problem import Problem
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 from bough.search.frontier import Frontier
 from bough.search.observe import AbstractObserver, Family, Split
 from bough.search.stopwatch import Stopwatch
@@ -31,7 +32,7 @@ REPLAYS = 8  # most points of one batch handed to the runtime
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryLimits:
     """What the open domains may take, on the device and beyond it on the host."""
 
     device_bytes: float = float("inf")
@@ -82,13 +83,12 @@ class Search:
 
     problem: Problem
     bounder: AbstractBounder
-    brancher: AbstractBrancher
+    brancher: AbstractBrancher[Any]
     falsifier: AbstractFalsifier
     deadline: Deadline
     goal: Goal = field(default_factory=Goal)
     batch: int = 1  # domains split in one step
-    levels: int = 1  # most ReLUs of a domain split in one step, while there are too few domains to fill the batch
-    memory: Memory = field(default_factory=Memory)
+    memory: MemoryLimits = field(default_factory=MemoryLimits)
     most_bounds: float = float("inf")  # no step begins after so many
     observers: tuple[AbstractObserver, ...] = ()
     witness: AbstractWitness | None = None  # writes down why domains are closed, and has the last word on it
@@ -102,8 +102,8 @@ class Search:
 
 def search(run: Search) -> Result:
     """Run a whole search. Running out of time and Ctrl-C end it with what is known so far."""
-    bounding, reason = run.bounder.prepare(run.problem), None
-    frontier = Frontier(bounding.pack, bounding.unpack, run.memory.device_bytes, run.memory.host_bytes)
+    session, reason = run.bounder.prepare(run.problem, run.witness), None
+    frontier = Frontier(session, run.memory.device_bytes, run.memory.host_bytes)
     state = SearchState(frontier, run.brancher.prepare(run.problem))
     try:
         while not finished(run, state):
@@ -111,7 +111,7 @@ def search(run: Search) -> Result:
             if state.bounds >= run.most_bounds:
                 reason = Verdict.TIMEOUT, f"the limit of {run.most_bounds:,} bounds was reached"
                 break
-            state = _next(run, bounding, state)
+            state = _next(run, session, state)
             for observer in run.observers:
                 observer.seen(state, run.deadline.elapsed())
     except OutOfTime:
@@ -126,14 +126,14 @@ def search(run: Search) -> Result:
         if not ran_out(error):
             raise
         reason = Verdict.UNKNOWN, "the machine's memory is too small for this network, or used by others"
-    notes = {**bounding.notes(), "decision_seconds": state.deciding.seconds(), **run.brancher.notes(state.memory)}
+    notes = {**session.notes(), "decision_seconds": state.deciding.seconds(), **run.brancher.notes(state.memory)}
     return replace(result(run, state, reason), notes=notes, remarks=run.brancher.remarks(state.memory))
 
 
-def _next(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
+def _next(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
     if state.bounds >= _next_attack(state):
         return attack(run, state)
-    return step(run, bounding, state) if state.started else init(run, bounding, state)
+    return step(run, session, state) if state.started else init(run, session, state)
 
 
 def attack(run: Search, state: SearchState) -> SearchState:
@@ -152,30 +152,29 @@ def _next_attack(state: SearchState) -> float:
     return 0 if state.attacked == 0 else 1000 * 100.0**state.attacked
 
 
-def init(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
+def init(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
     """Bound the root of every clause (Algorithm 1, lines 2-4)."""
-    bounded = bounding.root(_aim(run, state), run.deadline)
-    state = _absorb(run, bounding, replace(state, started=True), bounded)
+    bounded = session.root(_aim(run, state), run.deadline)
+    state = _absorb(run, session, replace(state, started=True), bounded)
     return replace(state, root_lower=float(bounded.domains.lower.min()))
 
 
-def step(run: Search, bounding: AbstractBounding, state: SearchState) -> SearchState:
+def step(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
     """Split the worst domains and bound their children (Algorithm 1, lines 6-18)."""
     domains = state.frontier.pick(run.batch)
     numbers = state.frontier.picked
     try:
         cutoff = _aim(run, state)
-        ahead = Counted(bounding, run.deadline, cutoff, run.batch, domains, state.deciding)
-        levels = _levels(run, domains)
+        ahead = CountedLookAhead(session, run.deadline, domains, cutoff, run.batch, state.deciding)
         for observer in run.observers:
-            observer.deciding(domains, replace(ahead).look(levels))
+            observer.deciding(domains, ahead.uncounted())
         with state.deciding.on(domains.lower.device):
-            decision = run.brancher.decide(state.memory, domains, ahead.look(levels))
-        neurons = _possible(bounding.splittable(domains), decision.neurons)
+            decision = run.brancher.decide(state.memory, domains, ahead)
+        neurons = _possible(session.splittable(domains), decision.neurons)
         bounded, order = ahead.split(neurons)
-        branches = state.branches + 2 * len(domains) * (2 ** neurons.shape[1] - 1)
+        branches = state.branches + 2 * len(domains)
         spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + ahead.count)
-        return _absorb(run, bounding, spent, bounded, Split(domains, numbers, neurons, order, decision))
+        return _absorb(run, session, spent, bounded, Split(domains, numbers, neurons, order, decision))
     except BaseException:
         state.frontier.push(domains)  # an unfinished step leaves its domains open
         raise
@@ -220,7 +219,7 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
 
 
 def _absorb(
-    run: Search, bounding: AbstractBounding, state: SearchState, bounded: Bounded, split: Split | None = None
+    run: Search, session: AbstractSession, state: SearchState, bounded: Bounded, split: Split | None = None
 ) -> SearchState:
     """Prune, keep open, and try the points that the bounder offers."""
     domains = bounded.domains
@@ -234,12 +233,12 @@ def _absorb(
     # What is not a number proves nothing.
     lower = torch.where(domains.lower.isnan(), -torch.inf, domains.lower)
     if run.witness is not None:
-        lower = run.witness.proved(bounding, replace(domains, lower=lower), cutoff, run.deadline)
+        lower = run.witness.proved(session, replace(domains, lower=lower), cutoff, run.deadline)
     domains = replace(domains, lower=lower)
     closed = (lower > cutoff) | (lower == torch.inf)
     if run.execution is not None and bool(closed.any()):
-        closed, state = _executed(run, run.execution, bounding, state, domains, closed)
-    splittable = bounding.splittable(domains).any(dim=1)
+        closed, state = _executed(run, run.execution, session, state, domains, closed)
+    splittable = session.splittable(domains).any(dim=1)
     opened, first = ~closed & splittable, state.frontier.pushed
     state.frontier.push(domains[opened])
     for observer in run.observers:
@@ -262,7 +261,7 @@ def _aim(run: Search, state: SearchState) -> float:
 def _executed(
     run: Search,
     execution: Execution,
-    bounding: AbstractBounding,
+    session: AbstractSession,
     state: SearchState,
     domains: DomainBatch,
     closed: Tensor,
@@ -270,7 +269,7 @@ def _executed(
     """Which of the domains to be closed are safe in execution, too: those whose bound is above all it can be off by."""
     run.deadline.check()
     numbers = closed.nonzero()[:, 0]
-    errors = execution.errors(domains[numbers], bounding)
+    errors = execution.errors(domains[numbers], session)
     lower = domains.lower[numbers]
     safe = (lower > run.goal.cutoff(state.upper) + errors) | (lower == torch.inf)
     finite = errors[errors.isfinite()]
@@ -278,26 +277,12 @@ def _executed(
     return closed.index_put((numbers,), safe), replace(state, error=worst)
 
 
-def _levels(run: Search, domains: DomainBatch) -> int:
-    """How many ReLUs of each domain to split at once: as many as fill the batch, and as the domains have."""
-    room = (run.batch // len(domains)).bit_length()
-    if min(room, run.levels) <= 1:
-        return 1
-    return max(1, min(room, run.levels, int(domains.bounds.ambiguous().sum(dim=1).min())))
-
-
 def _possible(splittable: Tensor, choices: Tensor) -> Tensor:
-    """The choices [domains, levels], replaced by the first possible one wherever a rule chose one that cannot be split
-    (again).
-    """
-    chosen = []
-    for wanted in choices.reshape(len(splittable), -1).unbind(dim=1):
-        valid = (wanted >= 0) & (wanted < splittable.shape[1])
-        safe = torch.where(valid, wanted, 0)
-        good = valid & splittable.gather(1, safe[:, None])[:, 0]
-        chosen.append(torch.where(good, safe, splittable.int().argmax(dim=1)))
-        splittable = splittable.scatter(1, chosen[-1][:, None], value=False)
-    return torch.stack(chosen, dim=1)
+    """The choices [domains], replaced by the first possible one wherever a rule chose one that cannot be split."""
+    valid = (choices >= 0) & (choices < splittable.shape[1])
+    safe = torch.where(valid, choices, 0)
+    good = valid & splittable.gather(1, safe[:, None])[:, 0]
+    return torch.where(good, safe, splittable.int().argmax(dim=1))
 
 
 def _least(values: Tensor) -> float:

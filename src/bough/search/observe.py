@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from bough.branching.base import Decision, LookAhead
+    from bough.branching.base import AbstractLookAhead, Decision
     from bough.domain.batch import DomainBatch
     from bough.search.loop import SearchState
 
@@ -18,9 +18,9 @@ class Split:
 
     domains: "DomainBatch"
     numbers: Tensor  # int64 [domains]
-    choices: Tensor  # int64 [domains, levels]: ReLUs by their flat numbers, beyond them what else the bounder splits
+    choices: Tensor  # int64 [domains]: ReLUs by their flat numbers, beyond them what else the bounder splits
     order: Tensor  # int64 [domains]: whose children come first, second, ...: rows of `domains`
-    decision: "Decision"  # what the rule said, which `choices` need not follow
+    decision: "Decision[Any]"  # what the rule said, which `choices` need not follow
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class AbstractObserver(ABC):
     def seen(self, state: "SearchState", seconds: float) -> None:
         """A step has ended, so many seconds after the search began."""
 
-    def deciding(self, domains: "DomainBatch", look: "LookAhead") -> None:
+    def deciding(self, domains: "DomainBatch", look: "AbstractLookAhead") -> None:
         """These domains are about to be split. What is looked at here is not counted, and changes nothing."""
         del domains, look
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from bough.api import AUTO, LoadedNetwork, Options, load_network, load_problem, solve
+from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.budget import Deadline
 from bough.errors import BadInput, BoughError, OutputError
 from bough.learning import dataset
@@ -21,6 +21,8 @@ from bough.learning.dataset import Card, Manifest, shard_path, write_whole
 from bough.learning.halves import Halves
 from bough.learning.labels import Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
+from bough.options import AUTO, Options
+from bough.plan import search_plan
 from bough.problem.files import NETWORK_LIMIT, read_bytes
 from bough.problem.problem import Problem
 from bough.problem.property import Property
@@ -118,7 +120,7 @@ def plan_tasks(
             label=label,
             **{n: getattr(row, n) for n in ("dataset", "split", "image", "target", "eps", "normalised", "clip")},
             seed=recipe.plan.seed,
-            bounder=recipe.options.bounds,
+            bounder=str(recipe.options.bounds),
             rule=str(recipe.options.branching),
             mode="steps",
             samples=0,
@@ -155,7 +157,7 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
     card = replace(
         task.card,
         rule=str(options.branching) if collector.mode != "whole" else STRONG[recipe.plan.subset is not None],
-        bounder=options.resolved(problem.network).bounds,
+        bounder=search_plan(options, problem.network).settings.bounder,
         mode=collector.mode,
         samples=0 if found is None else len(found.samples),
     )
@@ -167,12 +169,12 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
 
 def _grown(folder: Path, task: Task, recipe: Recipe, problem: Problem) -> Labelled:
     """The same by the trees that grow below splits."""
-    deadline, options = Deadline.after(recipe.options.timeout), recipe.options.resolved(problem.network)
-    most = BRANCHES if options.most_bounds is None else options.most_bounds
-    how = Rollouts(recipe.plan, options.bounder(), options.brancher(), options.batch or 1, most, deadline)
+    deadline, search = Deadline.after(recipe.options.timeout), search_plan(recipe.options, problem.network)
+    most = BRANCHES if recipe.options.most_bounds is None else recipe.options.most_bounds
+    how = Rollouts(recipe.plan, search.bounder, search.brancher, search.batch, most, deadline)
     rolled = how.collect(problem, task.card.name)
     samples = 0 if rolled.collected is None else len(rolled.collected.samples)
-    card = replace(task.card, bounder=options.bounds, mode="trees", samples=samples)
+    card = replace(task.card, bounder=search.settings.bounder, mode="trees", samples=samples)
     if rolled.collected is not None:
         write_whole(shard_path(folder, card.name), dataset.encode(card, rolled.collected))
     return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
@@ -182,7 +184,7 @@ def _halves(problem: Problem, plan: Plan, options: Options) -> Halves | None:
     """What labels inputs, if that is wanted, for as long as the search may take."""
     if not plan.inputs:
         return None
-    bounder = options.resolved(problem.network).bounder()
+    bounder = search_plan(options, problem.network).bounder
     return Halves(problem, bounder, plan.inputs, Deadline.after(options.timeout))
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakSet
 
-from bough.api import LoadedNetwork, Options, load_problem, solve
+from bough.api import LoadedNetwork, load_problem, solve
 from bough.errors import BadInput
+from bough.options import Options
+from bough.plan import make_plan
 from bough.zoo.datasets import Dataset
 from bough.zoo.table import Surroundings
 from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
@@ -104,7 +106,7 @@ def try_image(
 
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
     probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, recipe.lean, known)
-    return Tried(image, asked, around.target, str(options.resolved(loaded.network).device), probes, known.edges)
+    return Tried(image, asked, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges)
 
 
 _warm: "WeakSet[LoadedNetwork]" = WeakSet()
@@ -112,7 +114,7 @@ _warm: "WeakSet[LoadedNetwork]" = WeakSet()
 
 def _warm_up(loaded: LoadedNetwork, options: Options, around: Surroundings, eps: float) -> None:
     """On a GPU, one search that is not counted, with no attack in front: kernels are compiled only once."""
-    if loaded not in _warm and options.resolved(loaded.network).device == "cuda":
+    if loaded not in _warm and make_plan(options, loaded.network).settings.device == "cuda":
         _warm.add(loaded)
         _outcome(loaded, around, replace(options, timeout=WARM_UP_SECONDS, attack=False), eps)
 

@@ -7,8 +7,7 @@ from typing import Any
 from bough.errors import BadInput
 from bough.report.page.points import Point, points_of, stem
 from bough.report.record import versions
-from bough.report.runs import SOLVED, Entry, instance_of, method_of, oddities
-from bough.report.statistics import counts_branches
+from bough.report.runs import SOLVED, Entry, counts_branches, instance_of, method_of, oddities
 from bough.report.trace import Nodes, Trace
 
 MOST_STEPS = 2000  # of a trace, in the plot of bounds

@@ -56,7 +56,7 @@ function view() {
   return { methods, instances, runs };
 }
 
-// These figures are those of report/statistics.py, and a test holds them against each other.
+// These figures are those of experiments/laboratory/statistics.py, and a test holds them against each other.
 
 /** Seconds as the paper's averages take them: without an answer the limit, or more if it was overrun. */
 function atLimit(run) {

@@ -1,6 +1,6 @@
-"""Searches by ascent over optimised bounds agree with enumeration, whatever the rule, the batch and the levels."""
+"""Searches by ascent over optimised bounds agree with enumeration, whatever the rule and the batch."""
 
-import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from bough.verdict.result import Result, Verdict
 
 TOLERANCE = 1e-6  # of the enumeration's own LPs
 KINDS = ("dense", "convolutional", "residual", "pooled")
-RULES: tuple[AbstractBrancher, ...] = (
+RULES: tuple[AbstractBrancher[Any], ...] = (
     BaBSR(),
     BaBSR(worse_side=True),
     Filtered(),
@@ -30,22 +30,20 @@ RULES: tuple[AbstractBrancher, ...] = (
     Filtered(best=3, product=False),
     RandomChoice(0),
 )
-BATCHES, LEVELS = (1, 4, 64), (1, 2, 3)
+BATCHES = (1, 4, 64)
 # Few steps, so that branching has something left to do.
 BOUNDER = DualAscent(Ascent(steps=8, pauses=(3,)), Ascent(steps=20), intermediate=OptimisedBounds())
 
 
-def decided(case: Case, brancher: AbstractBrancher, batch: int, levels: int) -> Result:
+def decided(case: Case, brancher: AbstractBrancher[Any], batch: int) -> Result:
     """A search, every bound of which is judged; its verdict has to be enumeration's."""
     judged = Judged(BOUNDER, case, conditional=True)
-    run = Search(case.problem, judged, brancher, NoAttack(), Deadline.never(), batch=batch, levels=levels)
-    result = search(run)
+    result = search(Search(case.problem, judged, brancher, NoAttack(), Deadline.never(), batch=batch))
     assert result.verdict is (Verdict.VERIFIED if case.least > 0 else Verdict.FALSIFIED)
     assert result.lower_bound <= case.least + TOLERANCE
     assert result.branches % 2 == 0
     assert result.bounds == judged.seen["domains"] + judged.seen["estimates"]
-    if levels == 1 or batch == 1:
-        assert judged.seen["domains"] == result.branches + len(case.problem.clauses)
+    assert judged.seen["domains"] == result.branches + len(case.problem.clauses)
     if result.counterexample is not None:
         found = result.counterexample
         clause = case.problem.property.clauses[found.clause]
@@ -58,15 +56,12 @@ def decided(case: Case, brancher: AbstractBrancher, batch: int, levels: int) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_every_rule_batch_and_depth_of_split_finds_what_enumeration_finds(kind, rule):
-    """Four of the nine pairs of batch and levels, each on another problem of up to three clauses and two boxes; all
-    nine over all rules.
-    """
-    branches, several, pairs = [], 0, tuple(itertools.product(BATCHES, LEVELS))
-    for number in (0, 2, 5, 7):
-        batch, levels = pairs[(number + 2 * RULES.index(rule)) % len(pairs)]
+def test_every_rule_and_batch_finds_what_enumeration_finds(kind, rule):
+    """Four problems of up to three clauses and two boxes, with all batches among them."""
+    branches, several = [], 0
+    for turn, number in enumerate((0, 2, 5, 7)):
         case = hard_case(kind, number, safe=number != 2)
-        branches.append(decided(case, rule, batch, levels).branches)
+        branches.append(decided(case, rule, BATCHES[(turn + RULES.index(rule)) % len(BATCHES)]).branches)
         several += len(case.problem.clauses) > 1
     print(branches)  # noqa: T201 - pytest shows it on demand
     assert several >= 1
@@ -86,12 +81,11 @@ def test_problems_of_several_boxes_are_among_them():
     st.sampled_from((1e-2, 1e-3, 1e-4)),
     st.sampled_from(RULES),
     st.sampled_from(BATCHES),
-    st.sampled_from(LEVELS),
 )
-def test_search_by_ascent_agrees_with_enumeration(kind, seed, safe, away, rule, batch, levels):
+def test_search_by_ascent_agrees_with_enumeration(kind, seed, safe, away, rule, batch):
     case = hard_case(kind, seed, safe=safe, away=away)
     assume(abs(case.least) > TOLERANCE)
-    decided(case, rule, batch, levels)
+    decided(case, rule, batch)
 
 
 @pytest.mark.slow
@@ -103,10 +97,9 @@ def test_search_by_ascent_agrees_with_enumeration(kind, seed, safe, away, rule, 
     st.sampled_from((1e-1, 1e-2, 1e-3, 1e-4, 1e-5)),
     st.sampled_from(RULES),
     st.sampled_from(BATCHES),
-    st.sampled_from(LEVELS),
     st.sampled_from((0.3, 1.0, 2.0)),
 )
-def test_search_by_ascent_agrees_with_enumeration_in_many_cases(kind, seed, safe, away, rule, batch, levels, radius):
+def test_search_by_ascent_agrees_with_enumeration_in_many_cases(kind, seed, safe, away, rule, batch, radius):
     case = hard_case(kind, seed, safe=safe, away=away, radius=radius)
     assume(abs(case.least) > TOLERANCE)
-    decided(case, rule, batch, levels)
+    decided(case, rule, batch)

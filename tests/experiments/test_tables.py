@@ -1,11 +1,11 @@
 """Tables as values, as Markdown and as text."""
 
 import pytest
-from tests.report.runs import failure, run, timeout
+from tests.experiments.runs import failure, run, timeout
 
 from bough.errors import BadInput
-from bough.report import tables
-from bough.report.tables import Heading, Line, Table
+from laboratory import tables
+from laboratory.tables import Heading, Line, Table
 
 SMALL = Table(
     "A small one",

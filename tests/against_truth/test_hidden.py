@@ -12,9 +12,10 @@ from soundness.hidden import SET, STYLES
 from soundness.truth import judged, margin_at
 
 import bough
-from bough.api import Options, solve
+from bough.api import solve
 from bough.budget import Deadline
 from bough.falsify.pgd import GradientAttack
+from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference
 from bough.problem.vnnlib import read_property

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.report.runs import failure, run, timeout
+from tests.experiments.runs import failure, run, timeout
 
 from bough.drawing import pen
 from bough.errors import BadInput, OutputError
 from bough.learning import curves
-from bough.report import plots
+from laboratory import plots
 
 RUNS = [
     *(run("babsr", f"p{k}", 2.0**k, branches=4**k, bounds=9**k, difficulty="easy") for k in range(6)),

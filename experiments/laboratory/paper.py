@@ -11,8 +11,8 @@ from typing import Any
 
 from bough.errors import BadInput
 from bough.problem.files import read_bytes
-from bough.report.statistics import Run, with_difficulty
-from bough.report.tables import PAPER, Cell, Heading, Line, Mean, Measure, Table
+from laboratory.statistics import Run, with_difficulty
+from laboratory.tables import PAPER, Cell, Heading, Line, Mean, Measure, Table
 
 LIMIT = 1 << 26  # bytes
 BABSR, MIP, GNN, ONLINE, REDUCED = "BaBSR", "MIPplanet", "GNN", "GNN-online", "GNN-R"

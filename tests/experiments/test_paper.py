@@ -6,10 +6,10 @@ from decimal import Decimal
 import pytest
 
 from bough.errors import BadInput
-from bough.report import paper, tables
-from bough.report.paper import BABSR, BASE, DEEP, GNN, MIP, ONLINE, WIDE
-from bough.report.statistics import Comparison, Run, compare, cost
-from bough.report.tables import Table
+from laboratory import paper, tables
+from laboratory.paper import BABSR, BASE, DEEP, GNN, MIP, ONLINE, WIDE
+from laboratory.statistics import Comparison, Run, compare, cost
+from laboratory.tables import Table
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_table_2(large):
             assert ours == pytest.approx(theirs, rel=0.01)
     assert found["Wide", BABSR, UNSOLVED] == (0.199, 0.0)  # 61 of 306 timed out, by the authors' own files
     wide = {name: cells(tables.performance(large, by="network"))["Wide", name, TIME] for name in (BABSR, GNN)}
-    assert wide == pytest.approx({BABSR: 4104.314, GNN: 2348.969}, abs=1e-3)  # facts.md, 7.3
+    assert wide == pytest.approx({BABSR: 4104.314, GNN: 2348.969}, abs=1e-3)  # facts 7.3
 
 
 def test_geometric_means_on_base(base):
@@ -143,7 +143,7 @@ def test_online_against_gnn(base):
     ],
 )
 def test_wins_against_babsr(base, difficulty, method, both, won, geometric, middle):
-    """facts.md, 7.4."""
+    """The shares are those of facts 7.4."""
     part = compare([run for run in base if run["difficulty"] == difficulty])
     wins = part.wins(method, BABSR)
     assert wins.both == both
@@ -155,7 +155,7 @@ def test_wins_against_babsr(base, difficulty, method, both, won, geometric, midd
 
 
 def test_all_of_base(base):
-    """facts.md, end of 7.2."""
+    """The figures are those at the end of facts 7.2."""
     whole = compare(base)
     assert (len(whole.instances), len(whole.common)) == (1666, 1481)
     assert whole.common_to == (BABSR, GNN, ONLINE)  # MIPplanet's branches are not known
@@ -177,7 +177,7 @@ def test_all_of_base(base):
 
 @pytest.mark.parametrize(("network", "seconds"), [(BASE, (1.02, 0.98, 1.02)), (WIDE, (3.92, 4.25, 4.33))])
 def test_seconds_per_branch(runs, network, seconds):
-    """E.4, as far as the published results tell: seconds per branch, most of it in the LP (facts.md, 7.4)."""
+    """E.4, as far as the published results tell: seconds per branch, most of it in the LP (facts 7.4)."""
     part = compare([run for run in runs if run["network"] == network])
     assert [cost(part, name).per_branch for name in (BABSR, GNN, ONLINE)] == pytest.approx(list(seconds), abs=0.006)
 

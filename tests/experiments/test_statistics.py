@@ -5,10 +5,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.runs import failure, run, timeout
+from tests.experiments.runs import failure, run, timeout
 
 from bough.errors import BadInput
-from bough.report.statistics import (
+from laboratory.statistics import (
     Average,
     charged_seconds,
     compare,

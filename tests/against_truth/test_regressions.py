@@ -19,10 +19,11 @@ from tests.support import (
     tensor,
 )
 
-from bough.api import Options, solve
+from bough.api import solve
 from bough.bounds import lp
 from bough.errors import NetworkError
 from bough.network.rewrite import MOST_FOLDED, GraphBuilder, fold_scales
+from bough.options import Options
 from bough.problem.property import Box
 from bough.problem.torch import read_module
 from bough.solvers.highs import Highs

@@ -8,7 +8,7 @@ from tests.learning.tiny import BOUNDERS, NEVER, open_domains
 from tests.support import hard_case
 
 from bough.domain.batch import DomainBatch, split
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 
 
 def named(domains: DomainBatch) -> Counter[tuple[int, ...]]:
@@ -27,12 +27,12 @@ def test_kept_children_are_those_of_their_own_parents(bounds):
         first = ambiguous.int().argmax(dim=1)
         last = ambiguous.shape[1] - 1 - ambiguous.flip(1).int().argmax(dim=1)
         for takes in (torch.arange(count) % 2 == 1, torch.arange(count) > 0, torch.arange(count) == count - 1):
-            ahead = Counted(bounding, NEVER, domains=domains)
+            ahead = CountedLookAhead(bounding, NEVER, domains)
             every = torch.arange(count)
             ahead.children(every, first)
             ahead.children(every[1:], last[1:])
             chosen = torch.where(takes, first, last)
-            found, order = ahead.split(chosen[:, None])
+            found, order = ahead.split(chosen)
             assert named(found.domains) == named(split(domains[order], chosen[order]))
             mixed += int(bool(takes.any()) and bool((first != last).any()))
     assert mixed >= 3
@@ -43,8 +43,8 @@ def test_children_that_are_all_kept_stay_with_their_parents(bounds):
     asked = hard_case("dense", 5, safe=True).problem
     bounding, domains = open_domains(asked, BOUNDERS[bounds], depth=3)
     first, rows = domains.bounds.ambiguous().int().argmax(dim=1), torch.arange(len(domains)).flip(0)
-    ahead = Counted(bounding, NEVER, domains=domains)
+    ahead = CountedLookAhead(bounding, NEVER, domains)
     ahead.children(rows, first[rows])
-    found, order = ahead.split(first[:, None])
+    found, order = ahead.split(first)
     assert torch.equal(found.domains.signs, split(domains[order], first[order]).signs)
     assert sorted(order.tolist()) == list(range(len(domains)))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from soundness import campaign, judge
 from soundness.cases import TINY, draw
 from soundness.engines import ADVERSARIAL, RULES_OF, SHIPPED, Engine, engines
 from soundness.judge import objections, trial
@@ -10,12 +11,13 @@ from soundness.shrink import objects, shrunk
 from soundness.store import problem_from_json, problem_to_json, read
 from soundness.truth import Truth, judged, margin_at
 
-from bough.api import Options, solve
-from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
+from bough.api import solve
+from bough.bounds.base import Capability
+from bough.branching.base import KNOWN_RULES
 from bough.network import walk
+from bough.options import Options
 from bough.problem.problem import Problem
 from bough.verdict.result import Result, Verdict
-from soundness import campaign, judge
 
 STORED = sorted(campaign.REGRESSIONS.glob("*.json"))
 FEW = (0, 5, 6, 9, 14, 21, 28, 29, 31, 42, 49)  # small networks of every kind, and hidden spikes
@@ -72,8 +74,10 @@ def test_every_rule_and_every_kind_of_bounds_has_its_turn():
     met = {(e.family, e.rule) for number in range(600) for e in engines(number, 2, ball=False)}
     assert met == {(family, rule) for family, rules in RULES_OF.items() for rule in rules}
     named = {rule for rules in RULES_OF.values() for rule in rules}
-    assert named >= set(RULES) - set(LEARNT_RULES)
-    assert named >= {*INPUT_RULES, *SHIPPED, *ADVERSARIAL}
+    assert named >= {rule.name for rule in KNOWN_RULES.entries() if not rule.learnt}
+    assert named >= {*SHIPPED, *ADVERSARIAL}
+    halving = {rule.name for rule in KNOWN_RULES.entries() if Capability.INPUT_PARTS in rule.needs}
+    assert set(RULES_OF["halved"]) == halving == {*RULES_OF["linear"], "shadow"}
 
 
 def said(verdict: Verdict, lower: float = -1.0, upper: float = 1.0) -> Result:

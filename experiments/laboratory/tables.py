@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bough.errors import BadInput
-from bough.report.statistics import (
+from laboratory.statistics import (
     DIFFICULTIES,
     Average,
     Comparison,

@@ -1,6 +1,7 @@
 """Whole searches agree with the enumeration of every linear piece, and so does every bound on the way."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,9 @@ SEEDS = {
 }
 
 
-def run(case: Case, bounds: AbstractIntermediate, brancher: AbstractBrancher, gap: float | None, batch: int) -> Result:
+def run(
+    case: Case, bounds: AbstractIntermediate, brancher: AbstractBrancher[Any], gap: float | None, batch: int
+) -> Result:
     bounder = Judged(PlanetLP(bounds), case)
     never = Deadline.never()
     return search(Search(case.problem, bounder, brancher, NoAttack(), never, goal=Goal(gap), batch=batch))

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
-from tests.report.runs import run, timeout
+from tests.experiments.runs import run, timeout
 
 from bough.errors import BadInput
 from bough.learning.dataset import split_of
@@ -20,16 +20,7 @@ from bough.report.record import SCHEMA
 from bough.zoo.table import read_table
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="a source distribution holds no experiments")
 SCRIPTS = sorted(path.name for path in FOLDER.glob("[12][0-9]_*.py"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _found():
-    """Scripts import each other by name, from their own folder."""
-    sys.path.insert(0, str(FOLDER))
-    yield
-    sys.path.remove(str(FOLDER))
 
 
 def load(name: str) -> ModuleType:

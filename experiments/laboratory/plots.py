@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from bough.drawing import FAINT, INK, MUTED, pen, save, style
 from bough.errors import BadInput
-from bough.report.statistics import Comparison, Figure, Grouping, Instance, Run, figure_of, grouped, instance
-from bough.report.tables import capital, compared
+from laboratory.statistics import Comparison, Figure, Grouping, Instance, Run, figure_of, grouped, instance
+from laboratory.tables import capital, compared
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only plots need it
     from matplotlib.axes import Axes

@@ -12,16 +12,15 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from bough.errors import BadInput
+from bough.report.runs import SOLVED, counts_branches, is_search
 
 Run = Mapping[str, Any]
 Instance = tuple[str, str]  # network and property
 Figure = Literal["seconds", "branches", "bounds"]
 Grouping = Literal["difficulty", "network"] | Callable[[Run], str]
 
-SOLVED = ("verified", "falsified")
 FIGURES: tuple[Figure, ...] = ("seconds", "branches", "bounds")
 DIFFICULTIES = ("easy", "medium", "hard", "timeout")  # the order of columns
-SEARCHES = ("lp", "dual", "linear")  # bounders: of a baseline, a solver stands there, and its nodes are not comparable
 SHIFT = 1.0  # of geometric means, where something took no branch at all
 
 _NEEDED = ("network", "property", "method", "timeout", "verdict", "seconds", "branches", "error")
@@ -52,15 +51,6 @@ def charged_seconds(run: Run) -> float:
 def par2_seconds(run: Run) -> float:
     """Seconds of an answer, and twice the limit where there is none (the SAT competitions' PAR-2)."""
     return float(run["seconds"]) if is_solved(run) else 2 * float(run["timeout"] or run["seconds"] or 0.0)
-
-
-def counts_branches(run: Run) -> bool:
-    """Whether its branches may be held against others': they are counted, and not a foreign solver's nodes."""
-    return run["branches"] is not None and _is_search(run)
-
-
-def _is_search(run: Run) -> bool:
-    return run.get("bounder", SEARCHES[0]) in SEARCHES
 
 
 def figure_of(run: Run, figure: Figure) -> float | None:
@@ -245,7 +235,7 @@ class Comparison:
         """Whether the method's figure can be held against others': a solver's nodes are not branches."""
         runs = self.of(method).values()
         counted = all(counts_branches(run) and run.get(figure) is not None for run in runs if is_solved(run))
-        return figure == "seconds" or (counted and all(map(_is_search, runs)))
+        return figure == "seconds" or (counted and all(map(is_search, runs)))
 
     def wins(self, first: str, second: str, figure: Figure = "branches") -> Wins:
         """One method against another."""
@@ -363,7 +353,7 @@ def _repeated(runs: Sequence[Run], kept: Mapping[str, Mapping[Instance, Run]]) -
 def _searches(kept: Mapping[str, Mapping[Instance, Run]]) -> tuple[tuple[str, ...], list[str]]:
     """The methods with branches to compare, and which of them are left out for having solved nothing."""
     answers = {name: [run for run in runs.values() if is_solved(run)] for name, runs in kept.items()}
-    own = {name for name, runs in kept.items() if all(_is_search(run) for run in runs.values())}
+    own = {name for name, runs in kept.items() if all(is_search(run) for run in runs.values())}
     idle = [name for name, solved in answers.items() if not solved and name in own]
     notes = [f"solved nothing, and does not decide what was commonly solved: {', '.join(idle)}"] if idle else []
     return tuple(name for name, solved in answers.items() if solved and all(map(counts_branches, solved))), notes

@@ -1,0 +1,108 @@
+"""Strategies by name: a module says what it holds in a constant, and a registry finds it there without importing it.
+
+A module of a strategy has a constant such as `RULES = (RuleEntry(name="widest", words="...", ...),)` at its top level.
+The registry of that kind reads names and words from the text of all modules of its folders; a module is imported when
+one of its names is first used. Other packages add to a registry by an entry point whose name is the strategy's and
+whose value is a module with the same constant (docs/howto-brancher.md).
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from bough.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One strategy by name; `words` describe it in a line. Both have to be plain strings, which are read as text."""
+
+    name: str
+    words: str
+    comparison: bool = False  # whether it is there to compare with, and hardly of use by itself
+
+
+Kind = TypeVar("Kind", bound=Entry)
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """What the text of a module says of one of its entries."""
+
+    name: str
+    words: str
+    comparison: bool
+    module: str
+
+
+class Registry(Generic[Kind]):
+    """All strategies of one kind: those in bough's own folders, then those of other packages."""
+
+    def __init__(self, kind: str, constant: str, folders: tuple[str, ...], entry: type[Kind]) -> None:
+        self.kind = kind
+        self._constant, self._folders, self._entry = constant, folders, entry
+
+    def words(self, *, comparison: bool = False) -> Mapping[str, str]:
+        """Names with a line about each, of those for use or of those for comparison."""
+        own = {d.name: d.words for d in self._own.values() if d.comparison == comparison}
+        if not comparison:
+            own |= {name: f"from {point.module}" for name, point in self._foreign.items() if name not in self._own}
+        return own
+
+    def names(self) -> tuple[str, ...]:
+        """All names."""
+        return (*self._own, *(name for name in self._foreign if name not in self._own))
+
+    def entries(self) -> tuple[Kind, ...]:
+        """Every entry; all modules are imported."""
+        return tuple(self.entry(name) for name in self.names())
+
+    def check(self, name: str) -> None:
+        """Refuse a name that no strategy has."""
+        if name not in self._own and name not in self._foreign:
+            raise BadInput(f"there is no {self.kind} '{name}'; there are: {', '.join(('auto', *self.names()))}")
+
+    def entry(self, name: str) -> Kind:
+        """The entry of that name; its module is imported now."""
+        self.check(name)
+        module = self._own[name].module if name in self._own else self._foreign[name].module
+        entries: tuple[object, ...] = getattr(import_module(module), self._constant, ())
+        for entry in entries:
+            if isinstance(entry, self._entry) and entry.name == name:
+                return entry
+        raise BadInput(f"{module} has no {self.kind} '{name}' in {self._constant}, though it is said to be there")
+
+    @cached_property
+    def _own(self) -> dict[str, _Declared]:
+        return {declared.name: declared for folder in self._folders for declared in self._declared(folder)}
+
+    @cached_property
+    def _foreign(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=f"bough.{self._constant.lower()}")}
+
+    def _declared(self, folder: str) -> Iterator[_Declared]:
+        spec = find_spec(folder)
+        for path in sorted(Path(place) for place in (spec.submodule_search_locations or ())) if spec else ():
+            for module in sorted(path.glob("*.py")):
+                for fields in _literals(module.read_text(encoding="utf-8"), self._constant):
+                    name, words = str(fields["name"]), str(fields["words"])
+                    yield _Declared(name, words, bool(fields.get("comparison")), f"{folder}.{module.stem}")
+
+
+def _literals(text: str, constant: str) -> Iterator[dict[str, object]]:
+    """The plain keyword arguments of every entry in a module's constant."""
+    start = text.find(f"\n{constant} = (\n")
+    if start < 0:
+        return
+    assignment = ast.parse(text[start : text.index("\n)\n", start) + 2]).body[0]
+    if isinstance(assignment, ast.Assign) and isinstance(assignment.value, ast.Tuple):
+        for call in assignment.value.elts:
+            if isinstance(call, ast.Call):
+                constants = [(word.arg, word.value) for word in call.keywords if isinstance(word.value, ast.Constant)]
+                yield {name: value.value for name, value in constants if name is not None}

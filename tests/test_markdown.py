@@ -1,0 +1,61 @@
+"""Lines of Markdown are short enough to be read beside code."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LONGEST = 120  # characters of a line
+FENCE = re.compile(r"\s*(```|~~~)")
+TABLE_ROW = re.compile(r"\s*\|")
+ONE_LINK = re.compile(r"\s*([-*+] |\d+\. )?(!?\[[^\]]*\]\([^)\s]*\)|<?https?://\S+)[.,;:)]*$")
+SKIPPED_FOLDERS = {"node_modules", "site", "build", "dist"}  # what is made or installed, beside hidden folders
+# Pages that are about to be written anew: take a page out of this list as soon as its lines are short.
+NOT_YET = {
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/howto-brancher.md",
+    "docs/howto-gnn.md",
+    "docs/howto-property.md",
+    "docs/howto-verify.md",
+    "docs/learning.md",
+    "docs/quickstart.md",
+}
+
+
+def pages() -> list[Path]:
+    """Every Markdown file of the repository, by its path from the root."""
+    found = (page.relative_to(ROOT) for page in ROOT.rglob("*.md"))
+    return sorted(p for p in found if not any(name in SKIPPED_FOLDERS or name.startswith(".") for name in p.parts))
+
+
+def overlong(text: str) -> Iterator[int]:
+    """Numbers of the lines that are too long, outside of code blocks, tables and single links."""
+    in_code = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if FENCE.match(line):
+            in_code = not in_code
+        elif not (in_code or len(line) <= LONGEST or TABLE_ROW.match(line) or ONE_LINK.match(line)):
+            yield number
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_lines_are_short(page: Path) -> None:
+    if page.as_posix() in NOT_YET:
+        pytest.skip("this page is about to be written anew")
+    assert not list(overlong((ROOT / page).read_text(encoding="utf-8")))
+
+
+def test_the_exceptions_are_pages() -> None:
+    assert {page.as_posix() for page in pages()} >= NOT_YET
+
+
+def test_what_counts_as_too_long() -> None:
+    words = "word " * 30
+    link = f"[a link](https://example.org/{'a' * 120})"
+    assert list(overlong(f"{words}\n")) == [1]
+    assert list(overlong(f"{words}{link}\n")) == [1]
+    assert not list(overlong(f"| {words} |\n- {link}\n{link}.\n```sh\n{words}\n```\n"))
