@@ -30,6 +30,7 @@ from bough.bench.runner import Selection, finished_runs, plan, run_tasks
 from bough.bench.summary import SOLVED, progress_line
 from bough.branching import INPUT_RULES, RULES
 from bough.budget import Deadline
+from bough.files.writing import make_folder
 from bough.zoo import datasets, export, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, read_table
@@ -59,7 +60,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rules = options.rule or [rule for rule in RULES if rule not in INPUT_RULES]
-    export.open_folder(options.out, resume=options.resume)
+    make_folder(options.out, resume=options.resume)
     if not (options.out / export.INSTANCES).exists():
         write_problems(options)
     batches = (SMALL_BATCH,) if options.once else (SMALL_BATCH, None)

@@ -122,12 +122,12 @@ def docstrings() -> dict[str, str]:
                 text = ast.get_docstring(node)
                 name = module if isinstance(node, ast.Module) else f"{module}.{node.name}"
                 if text:
-                    found[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?:])\s", text)[0]
+                    found[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?])\s", text)[0]
     return found
 
 
 def test_a_docstring_stands_alone():
-    """It begins with its subject or verb, not with a word that leans on another docstring; it has three words or more."""
+    """It begins with its subject or verb, not with a word that leans on another one, and has three words or more."""
     leaning = {name: text for name, text in docstrings().items() if FRAGMENT.match(text) or len(text.split()) < 3}
     assert not leaning
 

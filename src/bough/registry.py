@@ -56,7 +56,7 @@ class Registry(Generic[Kind]):
         return own
 
     def names(self) -> tuple[str, ...]:
-        """All names."""
+        """The names of all strategies."""
         return (*self._own, *(name for name in self._foreign if name not in self._own))
 
     def entries(self) -> tuple[Kind, ...]:

@@ -140,7 +140,7 @@ def test_every_truncation(tmp_path):
 
 
 def test_what_cannot_be_written(tmp_path):
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot write"):
         save(tmp_path / "nowhere" / "a.safetensors", build("local"), CARD)
     with pytest.raises(BadInput, match="bounder is one of dual, lp, and not 'luck'"):
         save(tmp_path / "a.safetensors", build("local"), Card("luck"))

@@ -14,10 +14,10 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from bough.errors import NetworkError, UnsupportedOperator
+from bough.files.reading import NETWORK_LIMIT, read_bytes
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Conv, Linear
-from bough.problem.files import NETWORK_LIMIT, read_bytes
 from bough.problem.onnx import SUPPORTED, read_network
 from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference, _points, compare

@@ -16,7 +16,7 @@ from bough.budget import OutOfMemory
 from bough.domain.arrays import Arrays
 from bough.domain.batch import Bounds, DomainBatch
 from bough.search import frontier as module
-from bough.search.frontier import FIRST_CAPACITY, Frontier, Pool
+from bough.search.frontier import FIRST_CAPACITY, Frontier, RowPool
 
 
 def some(lowers: list[float], depth: int = 0) -> DomainBatch:
@@ -185,14 +185,14 @@ def test_where_the_device_is_full_domains_go_to_the_host(monkeypatch, which):
         return cat(tensors)
 
     frontier, growing, room = Frontier(Packing()), True, FIRST_CAPACITY
-    grow = Pool._grow
+    grow = RowPool._grow
 
-    def grows(pool: Pool) -> None:
+    def grows(pool: RowPool) -> None:
         nonlocal growing
         growing = pool is frontier._near
         grow(pool)
 
-    monkeypatch.setattr(Pool, "_grow", grows)
+    monkeypatch.setattr(RowPool, "_grow", grows)
     monkeypatch.setattr(torch, "cat", full)
     monkeypatch.setattr(module, "MOVED", 100)
     for start in range(0, 3 * room, room // 2):
@@ -205,14 +205,14 @@ def test_where_the_device_is_full_domains_go_to_the_host(monkeypatch, which):
 def test_a_move_that_fails_leaves_domains_where_they_were(monkeypatch):
     frontier = Frontier(Packing(), device_bytes=8 * row_bytes())
     frontier.push(numbered([float(k) for k in range(6)], 0))
-    push, full = Pool.push, [True]
+    push, full = RowPool.push, [True]
 
-    def fails(pool: Pool, *what: Any) -> None:
+    def fails(pool: RowPool, *what: Any) -> None:
         if pool is frontier._far and full:
             raise MemoryError
         push(pool, *what)
 
-    monkeypatch.setattr(Pool, "push", fails)
+    monkeypatch.setattr(RowPool, "push", fails)
     with pytest.raises(MemoryError):
         frontier.push(numbered([float(k) for k in range(6, 12)], 6))
     assert frontier.pick(12).lower.tolist() == [float(k) for k in range(12)]

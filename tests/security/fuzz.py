@@ -326,9 +326,9 @@ def _read_image(data: bytes, folder: Path) -> object:
 
 
 def _read_log(data: bytes, folder: Path) -> object:
-    from bough.zoo.log import Log
+    from bough.zoo.log import ProbeLog
 
-    return Log(_written(folder, "a.log", data), RECIPE, lambda _: None)
+    return ProbeLog(_written(folder, "a.log", data), RECIPE, lambda _: None)
 
 
 def _unsafe() -> Any:
@@ -444,10 +444,10 @@ def _images() -> tuple[bytes, ...]:
 def _logs() -> tuple[bytes, ...]:
     head = {"schema": "bough.properties/1", "recipe": RECIPE}
     with tempfile.TemporaryDirectory() as folder:
-        from bough.zoo.log import Log
+        from bough.zoo.log import ProbeLog
 
         path = Path(folder) / "a.log"
-        log = Log(path, RECIPE, lambda _: None)
+        log = ProbeLog(path, RECIPE, lambda _: None)
         log.skip(3, "wrong label")
         return (path.read_bytes(), (json.dumps(head) + '\n{"image": 1}\n').encode())
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from bough.bounds import kernels
 from bough.bounds.capture import captured
 from bough.bounds.inputs import least
-from bough.bounds.kernels import Lines, Moments, Signs
+from bough.bounds.kernels import Lines, Moments, Record, Signs
 from bough.bounds.reduced import Reduced, Stem
 from bough.budget import Deadline
 from bough.domain.arrays import Arrays
@@ -104,7 +104,7 @@ class Kernels(Protocol):
     @property
     def climb(self) -> Callable[..., None]: ...  # noqa: D102
     @property
-    def Products(self) -> Callable[[Tensor, Tensor, int], Any]: ...  # noqa: D102, N802
+    def products(self) -> Callable[[Tensor, Tensor, int], Any]: ...  # noqa: D102
 
 
 @cache
@@ -127,7 +127,7 @@ class BallProducts:
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
-        """As `kernels.Products`; the point need not be a corner."""
+        """Bound functionals over box and ball; the point need not be a corner."""
         net = self._net
         found, point = least(lam @ net.inputs, net.middle, net.radius, net.ball)
         reach.copy_(-found)
@@ -135,7 +135,7 @@ class BallProducts:
         value.copy_(lam @ net.centre + found)
 
     def forth(self, z: Tensor) -> None:
-        """As `kernels.Products`."""
+        """Carry the point forwards to every row."""
         torch.addmm(self._net.centre, self.vertex, self._net.inputs.T, out=z)
 
 
@@ -149,7 +149,7 @@ class StemProducts:
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
-        """As `kernels.Products`."""
+        """Carry functionals back through the first layer, then to the input."""
         stem, count = self._stem, len(self._stem.ambiguous)
         self._first[:, stem.ambiguous] = lam[:, :count]
         self._first[:, stem.passing] = lam[:, count:] @ stem.through
@@ -162,7 +162,7 @@ class StemProducts:
         value.sub_(reach)
 
     def forth(self, z: Tensor) -> None:
-        """As `kernels.Products`."""
+        """Carry the point forwards, through the first layer by itself."""
         stem, count, centre = self._stem, len(self._stem.ambiguous), self._net.centre
         x = (self.vertex * self._radius).reshape(-1, *stem.network.input_shape)
         first = walk.forward(stem.network, x)[-1].reshape(len(z), -1)
@@ -179,7 +179,7 @@ def _products(net: Reduced, size: int, does: Kernels) -> Any:
         return BallProducts(net, size)
     if net.stem is not None and not net.inputs.is_cuda:
         return StemProducts(net, net.stem, size)
-    return does.Products(net.inputs, net.centre, size)
+    return does.products(net.inputs, net.centre, size)
 
 
 @final
@@ -206,6 +206,7 @@ class Climb:
         self.products = _products(net, size, does)
         self.lost, self.reach, self.value, self.best, self.scale = (like.new_zeros(size) for _ in range(5))
         self.now = like.new_zeros(3)  # the schedule's row of this step
+        self.record = Record(self.value, self.best, self.best_p)
 
     def state(self) -> list[Tensor]:
         """Everything that a domain takes along when the batch shrinks."""
@@ -215,7 +216,7 @@ class Climb:
         return [*own, *moments, self.best, self.scale, self.value, self.reach, *seed, self.lines.of]
 
     def weights(self) -> Tensor:
-        """Of the rows, [domains, rows]."""
+        """The weights of the rows, [domains, rows]."""
         return self.logits if self.cone else self.logits.softmax(dim=1)
 
     def weigh(self) -> None:
@@ -245,16 +246,16 @@ class Climb:
     def step(self) -> None:
         """One step of ascent from p, whose pass back is done; then the pass back of the new p."""
         self._forward()
-        n, record = self.p.shape[1], (self.value, self.best, self.best_p)
+        n = self.p.shape[1]
         self._keep_logits()
-        self.does.climb(self.p, self.moments, self.nu, self.z[:, :n], self.signs, self.scale, self.now, record)
+        self.does.climb(self.p, self.moments, self.nu, self.z[:, :n], self.signs, self.scale, self.now, self.record)
         self._tilt(self.z[:, n:])
         self._back(seating=False)
 
     def settle(self) -> None:
         """Keep the last p, too, if it is the best."""
         self._keep_logits()
-        kernels.keep(self.value, self.best, self.best_p, self.p)
+        kernels.keep(self.record, self.p)
 
     def _keep_logits(self) -> None:
         if self.weighing:

@@ -8,7 +8,7 @@ input k.
 Everything is float64, and proved: the walk is that of `linear.bound_functionals` for CROWN's slopes, with an error
 bound that is known before. All slopes are between 0 and 1, so the coefficients met on the way back are at most those of
 the network of absolute weights, and what every node's rounding adds is at most `rounding` times that network's value at
-the start (`_Place.size`): no pass over memory is spent on it, where the general walk spends most of its time.
+the start (`_BoxState.size`): no pass over memory is spent on it, where the general walk spends most of its time.
 """
 
 import logging
@@ -75,7 +75,7 @@ class LayerSlopes(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _BoxState:
     """One box of the property: ReLU bounds over all of it, and per node the size of its sums by absolute weights."""
 
     lower: Tensor
@@ -86,11 +86,11 @@ class _Place:
     ball: Ball | None
 
     @staticmethod
-    def of(network: Network, box: Box, deadline: Deadline) -> "_Place":
+    def of(network: Network, box: Box, deadline: Deadline) -> "_BoxState":
         root = TightBounds().at_root(network, box, deadline)
         far = torch.maximum(root.lower.abs(), root.upper.abs()).reshape(1, *network.input_shape)
         size = [value.reshape(-1) for value in walk.forward(network.magnitude, far)]
-        return _Place(root.lower, root.upper, root.bounds, size, root.underflow, root.ball)
+        return _BoxState(root.lower, root.upper, root.bounds, size, root.underflow, root.ball)
 
 
 @final
@@ -114,7 +114,7 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._network = problem, problem.network
-        self._places: list[_Place] = []
+        self._places: list[_BoxState] = []
         most = max(len(clause.offsets) for clause in problem.clauses)
         rows = [_padded(len(clause.offsets), most) for clause in problem.clauses]
         self._rows = torch.stack([c.coefficients[k] for c, k in zip(problem.clauses, rows, strict=True)])
@@ -131,7 +131,7 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """The whole box of every clause."""
-        self._places = [_Place.of(self._network, box, deadline) for box in self._problem.property.boxes]
+        self._places = [_BoxState.of(self._network, box, deadline) for box in self._problem.property.boxes]
         clauses = []
         for number, clause in enumerate(self._problem.clauses):
             place = self._places[clause.box]
@@ -259,7 +259,7 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
 
 
 def _least(
-    network: Network, place: _Place, cut: InputParts, layers: dict[int, LayerSlopes], start: int, f: Tensor
+    network: Network, place: _BoxState, cut: InputParts, layers: dict[int, LayerSlopes], start: int, f: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Proved lower bounds [domains, rows] of functionals `f` [domains, rows, n] of a node, and their input parts."""
     domains, rows = f.shape[:2]
@@ -279,7 +279,7 @@ def _least(
 
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
     g = walk.backward(network, start, seed, relu, visit).reshape(domains, rows, -1)
-    least, _, _ = proved_range(g, cut.lower, cut.upper, place.ball, network.rounding)
+    least = proved_range(g, cut.lower, cut.upper, place.ball, network.rounding).least
     # Each node rounds its products, its relaxation's, and its bias's; so does the input.
     error = network.rounding * 4 * (len(network.nodes) + 1) * (f.abs() @ place.size[start])
     value = total + least - error - place.underflow
@@ -303,7 +303,7 @@ def _padded(rows: int, most: int) -> Tensor:
 
 def _renewed(
     network: Network,
-    place: _Place,
+    place: _BoxState,
     cut: InputParts,
     bounds: Bounds,
     layers: dict[int, LayerSlopes],

@@ -121,7 +121,7 @@ class PackedDuals(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _BoxAscent:
     """One input box: its region, and ascent on the network reduced over it."""
 
     root: Region
@@ -163,7 +163,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             )
         self._rows, self._offsets = self._rows.to(self._device), self._offsets.to(self._device)
         self._logits = self._logits.to(self._device)
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, _BoxAscent] = {}
         self._slots = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._unit = 1.0  # of stored multipliers: a typical coefficient
         empty = self._rows.new_zeros(0, self._network.neurons)
@@ -193,7 +193,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 root = replace(root, bounds=self._witness.root(box).to(self._device))
             net = reduce(self._network, root, deadline).to(self._device, torch.float32)
             # Lines of every domain's own are an array of another size at every step: nothing to capture.
-            self._places[box] = _Place(root, Climber(net, capture=not self._config.intermediate.refreshes))
+            self._places[box] = _BoxAscent(root, Climber(net, capture=not self._config.intermediate.refreshes))
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
         sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
         self._unit = max([s for s in sizes if s > 0], default=1.0)
@@ -316,13 +316,13 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         joined, at = Bounded.concatenate(parts), torch.cat(order)
         return Bounded(joined.domains[at.argsort()], joined.points, at[joined.owners()])
 
-    def _by_place(self, domains: DomainBatch) -> list[tuple[_Place, Tensor]]:
+    def _by_place(self, domains: DomainBatch) -> list[tuple[_BoxAscent, Tensor]]:
         if len(self._places) == 1:
             return [(next(iter(self._places.values())), torch.arange(len(domains), device=self._device))]
         boxes = self._boxes[domains.clause]
         return [(self._places[b], (boxes == b).nonzero()[:, 0]) for b in boxes.unique().tolist()]
 
-    def _functionals(self, place: _Place, domains: DomainBatch) -> tuple[Functionals, Duals]:
+    def _functionals(self, place: _BoxAscent, domains: DomainBatch) -> tuple[Functionals, Duals]:
         """What ascent is about in these domains of one box, and where it starts."""
         low, high = (side[:, place.net.neurons] for side in (domains.bounds.lower, domains.bounds.upper))
         # A ReLU may be decided without having been split, by the bounds of its clause: its sign is known all the same.
@@ -338,20 +338,20 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         duals = domains.carried(Duals)
         return Functionals(rows, offsets, signs, chords), Duals(duals.p[:, self._own(place)], duals.logits)
 
-    def _lines(self, place: _Place) -> tuple[Tensor, Tensor]:
+    def _lines(self, place: _BoxAscent) -> tuple[Tensor, Tensor]:
         """Slopes and intercepts of every clause's chords at the root: a ReLU keeps them until it is split."""
         low, high = (side[:, place.net.neurons] for side in (self._root_bounds.lower, self._root_bounds.upper))
         slope = chord(low, high)
         return slope.float(), (-low.clamp(max=0) * slope).float()
 
-    def _own(self, place: _Place) -> Tensor | slice:
+    def _own(self, place: _BoxAscent) -> Tensor | slice:
         """Where a box's ReLUs are among the slots."""
         if len(place.net.neurons) == len(self._slots):
             return slice(None)
         return torch.searchsorted(self._slots, place.net.neurons)
 
     def _bound_piece(
-        self, place: _Place, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline
+        self, place: _BoxAscent, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline
     ) -> Bounded:
         functionals, start = self._functionals(place, domains)
         fresh = _fresh(place.net, domains)
@@ -375,21 +375,21 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
     def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
         return (row_weights(logits)[:, None] @ self._rows[clause])[:, 0]
 
-    def _points(self, place: _Place, functionals: Functionals, duals: Duals) -> Tensor:
+    def _points(self, place: _BoxAscent, functionals: Functionals, duals: Duals) -> Tensor:
         """The corner of the box that attains each bound."""
         return self._corners(place, evaluate(place.climber, functionals, duals), len(duals.p))
 
-    def _corners(self, place: _Place, found: Climb, count: int) -> Tensor:
+    def _corners(self, place: _BoxAscent, found: Climb, count: int) -> Tensor:
         vertex: Tensor = found.products.vertex[:count]
         low, high = place.root.lower, place.root.upper
         return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
 
-    def _prove(self, place: _Place, domains: DomainBatch, functionals: Functionals, duals: Duals) -> Tensor:
+    def _prove(self, place: _BoxAscent, domains: DomainBatch, functionals: Functionals, duals: Duals) -> Tensor:
         """Float64 lower bounds [domains], from the duals as they will be stored."""
         return self._proof(place, domains, functionals.signs, duals.p, row_weights(duals.logits))[0]
 
     def _proof(
-        self, place: _Place, domains: DomainBatch, signs: Tensor, p: Tensor, weights: Tensor
+        self, place: _BoxAscent, domains: DomainBatch, signs: Tensor, p: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Float64 lower bounds [domains] by duals p and the rows' weights, and what was subtracted for rounding."""
         widest = 8 * max(self._network.neurons, *(node.size for node in self._network.nodes))
@@ -455,7 +455,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 value[piece] = self._first_values(place, domains[piece], slot[choices[piece]])
         return value
 
-    def _first_values(self, place: _Place, domains: DomainBatch, chosen: Tensor) -> Tensor:
+    def _first_values(self, place: _BoxAscent, domains: DomainBatch, chosen: Tensor) -> Tensor:
         """[domains, candidates, 2], for candidates by their number among the box's ReLUs; halved as `_bound` does."""
         (count, candidates), n = chosen.shape, len(place.net.neurons)
         try:

@@ -65,7 +65,7 @@ class Execution:
 
 @dataclass(frozen=True, eq=False)
 class _Drift:
-    """Of every node: what it adds to the difference, and how much has come together there; [domains, *shape] each."""
+    """What every node adds to the difference, and how much has come together there; [domains, *shape] each."""
 
     own: list[Tensor]
     total: list[Tensor]

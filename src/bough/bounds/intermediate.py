@@ -113,7 +113,7 @@ class PaperBounds(AbstractIntermediate):
 
     @property
     def refreshes(self) -> bool:
-        """Always."""
+        """Whether bounds are renewed after splits: always."""
         return True
 
     @property

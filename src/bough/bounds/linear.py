@@ -39,7 +39,7 @@ class Region:
     ball: Ball | None = None
 
     def with_bounds(self, bounds: Bounds) -> "Region":
-        """As many domains of the (single) box as there are bounds."""
+        """The same single box for as many domains as there are bounds."""
         count = bounds.lower.shape[0]
         return replace(
             self, lower=self.lower[:1].expand(count, -1), upper=self.upper[:1].expand(count, -1), bounds=bounds
@@ -168,7 +168,7 @@ def bound_rows(
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
-    """As `bound_clause`, for rows that may differ from domain to domain: [domains, rows, outputs], [domains, rows]."""
+    """Proved lower bounds of rows [domains, rows, outputs] less offsets, which may differ from domain to domain."""
     return proved_rows(network, where, coefficients, offsets, weights, pass_relu, also).lower
 
 
@@ -181,7 +181,7 @@ def proved_rows(
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
 ) -> Proved:
-    """As `bound_rows`, with all that is known of the combinations.
+    """Combine rows by weights and bound them, with all that is known of the combinations.
 
     Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
     """

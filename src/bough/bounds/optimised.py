@@ -215,7 +215,7 @@ class UnsafePointBounds(AbstractClauseBounds):
 
 
 def _affordable(net: Reduced, steps: int, device: str) -> int:
-    """As many steps as the allowed operations pay for: two products each way per step."""
+    """How many steps the allowed operations pay for: two products each way per step."""
     width = net.inputs.shape[1]
     step = sum(2 * (p.stop - p.start) * 4 * p.stop * (width + p.start / 2) for p in net.layers if p.start)
     return min(steps, int(MOST_WORK[device] / max(step, 1)))
@@ -268,7 +268,7 @@ def _home(network: Network, net: Reduced, part: slice) -> tuple[int, int]:
 
 
 def _chunks(part: slice, low: Tensor, high: Tensor) -> Iterator[Tensor]:
-    """Those of a layer that are still ambiguous, in pieces."""
+    """The ReLUs of a layer that are still ambiguous, in pieces."""
     inside = torch.arange(part.start, part.stop, device=low.device)
     yield from inside[(low[part] < 0) & (high[part] > 0)].split(CHUNK // 2)
 

@@ -182,7 +182,7 @@ def _affine(op: AbstractAffine, shapes: list[Shape], shape: Shape, arguments: li
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class ProgramLimits:
     """Everything in the program that depends on the domain."""
 
     columns: Index
@@ -194,8 +194,8 @@ class Limits:
     entries: Array
 
 
-def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Limits:
-    """Limits and entries of one domain with ReLU bounds `lower`, `upper` [neurons] (facts 2.5, without its stale
+def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> ProgramLimits:
+    """ProgramLimits and entries of one domain with ReLU bounds `lower`, `upper` [neurons] (facts 2.5, without its stale
     bounds).
     """
     own = np.flatnonzero(layout.z_column >= 0)
@@ -214,7 +214,7 @@ def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Limi
     rows = np.zeros((offered, len(layout.outputs)))
     rows[:used] = -clause.coefficients.numpy()
     entries = np.concatenate([-np.where(open_, slope, 1.0), rows.reshape(-1)])
-    return Limits(
+    return ProgramLimits(
         np.concatenate([layout.z_column[own], layout.amb_x]),
         np.concatenate([low[own], x_lower]),
         np.concatenate([high[own], x_upper]),

@@ -77,12 +77,12 @@ class Reduced:
 
     @cached_property
     def slope(self) -> Tensor:
-        """Of the chord, [n]."""
+        """The slope of every chord, [n]."""
         return chord(self.lower, self.upper)
 
     @cached_property
     def intercept(self) -> Tensor:
-        """Of the chord, [n]."""
+        """The intercept of every chord, [n]."""
         return -self.lower.clamp(max=0) * self.slope
 
     @cached_property

@@ -137,7 +137,7 @@ class BaBSR(AbstractBrancher[BaBSRMemory]):
     def decide(
         self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
     ) -> Decision[BaBSRMemory]:
-        """Facts 3.2."""
+        """Pick by both scores, in the authors' order (facts 3.2)."""
         del look
         memory = memory.on(domains.lower.device)
         found = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)

@@ -27,7 +27,7 @@ class SteepestGradient(AbstractScoring[Network]):
     """
 
     def prepare(self, problem: Problem) -> Network:
-        """The network."""
+        """The network is all that the rule remembers."""
         return problem.network
 
     def scores(self, memory: Network, domains: DomainBatch) -> Tensor:

@@ -19,7 +19,7 @@ MOST_ELEMENTS = 1 << 22  # of all nodes of all boxes looked at together
 
 
 def influence(network: Network, lower: Tensor, upper: Tensor) -> Tensor:
-    """Of every ReLU [domains, neurons], over boxes [domains, inputs]; does not change when a ReLU's input is scaled."""
+    """The influence of every ReLU, [domains, neurons], over boxes [domains, inputs], in no unit of its input."""
     many = max(1, MOST_ELEMENTS // sum(node.size for node in network.nodes))
     parts = zip(lower.split(many), upper.split(many), strict=True)
     return torch.cat([_influence(network, low, high) for low, high in parts])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bough.cli.shared import MOST_THREADS, UNFINISHED, Commands, images_of, limit_of, say
 from bough.errors import BadInput
+from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
     from bough.zoo.labelling import Recipe, Work
@@ -110,7 +111,7 @@ def _label(options: argparse.Namespace) -> int:
         raise BadInput(f"none of the images of {options.table} is at hand; say by --data where they are")
     folders = (Path(), path.parent) if options.networks is None else (options.networks,)
     networks = export.check_networks(found.rows, at_hand, (*folders, shipped.NETWORKS))
-    labelling.open_folder(options.out, resume=options.resume)
+    make_folder(options.out, resume=options.resume)
     tasks = labelling.plan_tasks(found.rows, at_hand, networks, recipe)
     made = labelling.make(options.out, tasks, recipe, say, limit, options.jobs or 1, work)
     say(f"{made.samples} samples of {made.properties} properties are in {options.out}")
@@ -129,7 +130,7 @@ def _work(options: argparse.Namespace) -> "Work | None":
         return None
     from bough.bench.cluster import Cluster
     from bough.bench.labels import GRACE, on_cluster
-    from bough.bench.pool import Limits
+    from bough.jobs.pool import Limits
 
     share = 1.0 if options.gpu_share is None else options.gpu_share
     return on_cluster(Cluster(options.jobs, Limits(GRACE), gpu_share=share, address=options.ray_address))

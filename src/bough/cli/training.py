@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bough.cli.shared import UNFINISHED, Commands, device_named, limit_of, make_folder, say
+from bough.cli.shared import UNFINISHED, Commands, device_named, limit_of, say
 from bough.cli.zoo import Ticks
 from bough.errors import BadInput
+from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
     import torch

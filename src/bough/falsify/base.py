@@ -28,6 +28,6 @@ class NoAttack(AbstractFalsifier):
     """Proposes nothing: what is found is found by the search."""
 
     def candidates(self, problem: Problem, deadline: Deadline, turn: int = 0) -> Iterator[tuple[int, Tensor]]:
-        """No points."""
+        """Propose no points."""
         del problem, deadline, turn
         return iter(())

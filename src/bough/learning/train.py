@@ -21,12 +21,12 @@ from torch import Tensor
 from bough.branching.improvement import Measure
 from bough.budget import Deadline, OutOfTime
 from bough.errors import BadInput
-from bough.learning.dataset import write_whole
+from bough.files.reading import read_bytes
+from bough.files.writing import write_bytes, write_text
 from bough.learning.features import fit
 from bough.learning.lessons import Aim, Lessons, Loss, Tally, evaluate
 from bough.learning.model import AbstractModel
 from bough.learning.samples import Samples, Worth
-from bough.problem.files import read_bytes
 
 CHECKPOINT, EPOCHS, WEIGHTS = "checkpoint.pt", "epochs.jsonl", "weights.safetensors"
 REPORT, CURVES = "training.json", "curves.png"
@@ -337,7 +337,7 @@ def finish(
         accuracy={name: {k: v for k, v in found.items() if k != "by_depth"} for name, found in figures.items()},
     )
     save(folder / WEIGHTS, model, card)
-    write_whole(folder / REPORT, (json.dumps(report, indent=1) + "\n").encode())
+    write_text(folder / REPORT, json.dumps(report, indent=1) + "\n")
     draw(folder / CURVES, trained.history)
     return report
 
@@ -347,8 +347,8 @@ def _save(folder: Path, now: Progress, told: dict[str, Any]) -> None:
     state = {"format": FORMAT, "told": told, "least": now.least, "without": now.without, "history": now.history}
     state |= {"model": now.model.state_dict(), "best": now.best, "optimiser": now.optimiser.state_dict()}
     torch.save(state, buffer)
-    write_whole(folder / CHECKPOINT, buffer.getvalue())
-    write_whole(folder / EPOCHS, "".join(json.dumps(line) + "\n" for line in now.history).encode())
+    write_bytes(folder / CHECKPOINT, buffer.getvalue())
+    write_text(folder / EPOCHS, "".join(json.dumps(line) + "\n" for line in now.history))
 
 
 def _read(path: Path, told: dict[str, Any]) -> dict[str, Any]:

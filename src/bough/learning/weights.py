@@ -6,8 +6,6 @@ in a file is ever run.
 """
 
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from bough.errors import BadInput, OutputError
+from bough.errors import BadInput
+from bough.files.writing import write_bytes
 from bough.learning.gnn import PRESETS, AbstractBuilt, build
 from bough.learning.model import AbstractModel
 
@@ -39,8 +38,7 @@ class Card:
 
 def save(path: Path, model: AbstractModel, card: Card) -> None:
     """Write a model made by `gnn.build`, wherever it is."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save as as_bytes
 
     if not isinstance(model, AbstractBuilt):
         raise TypeError(f"only models made by gnn.build can be written, and not a {type(model).__name__}")
@@ -55,16 +53,7 @@ def save(path: Path, model: AbstractModel, card: Card) -> None:
         "card": _json({"data": card.data, "settings": card.settings, "accuracy": card.accuracy}),
     }
     arrays = {name: array.detach().cpu().contiguous() for name, array in model.state_dict().items()}
-    half = path.with_name(
-        f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}.part"
-    )  # whoever reads meanwhile finds the old file or the new one
-    try:
-        save_file(arrays, half, header)
-        half.replace(path)
-    except (OSError, SafetensorError) as error:
-        raise OutputError(f"{path}: the weights cannot be written: {error}") from None
-    finally:
-        half.unlink(missing_ok=True)
+    write_bytes(path, as_bytes(arrays, header))
 
 
 def load(path: Path) -> tuple[AbstractBuilt, Card]:

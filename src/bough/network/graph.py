@@ -126,7 +126,7 @@ class Network:
 
     @property
     def multiplications(self) -> int:
-        """Of one evaluation at one point; where nothing is multiplied, an element counts as one."""
+        """Multiplications of one evaluation at one point; where nothing is multiplied, an element counts as one."""
         return sum(node.size * max(1, node.op.products) for node in self.nodes)
 
     @cached_property

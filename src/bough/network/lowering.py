@@ -65,7 +65,7 @@ def broadcast(builder: GraphBuilder, x: Value, shape: Shape) -> Value:
 
 
 def relu(builder: GraphBuilder, x: Value) -> Value:
-    """`max(x, 0)`."""
+    """Add a ReLU, `max(x, 0)`."""
     return Value(builder.relu(x.node), x.shape)
 
 

@@ -155,7 +155,7 @@ class GraphBuilder:
         return self._append(Add(), (x, y), self.shape(x))
 
     def relu(self, x: int) -> int:
-        """`max(x, 0)`."""
+        """Add a ReLU, `max(x, 0)`."""
         return self._append(Relu(), (x,), self.shape(x))
 
     # What is lowered to them

@@ -47,7 +47,7 @@ def lemma_of(head: tuple[int, int], neurons: Array, slots: Array, slopes: Array,
 
 
 def _coarse(slopes: Tensor) -> Tensor:
-    """In 255ths."""
+    """Slopes in 255ths, as bytes."""
     return (slopes.nan_to_num().clamp(0, 1) * STEPS).round().to(torch.uint8)
 
 

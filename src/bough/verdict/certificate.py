@@ -8,10 +8,10 @@ of all before it. Chunks are handed to the system whole as soon as they are full
 it had finished; a file without a last chunk, or with a torn one, is incomplete, and never a proof.
 """
 
-import fcntl
 import hashlib
 import itertools
 import math
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bough.errors import OutputError, UnreadableCertificate
+from bough.files.writing import own, write_all
 from bough.network.graph import Network
 from bough.problem.property import Property
 
@@ -210,14 +211,11 @@ class Writer:
 
     def __init__(self, path: Path, question: Question) -> None:
         self.path, self._hash, self._chunks, self.leaves, self.bytes = path, hashlib.sha256(), 0, 0, 0
+        refusal = f"cannot write {path}: another run writes its certificate there"
+        self._file: BinaryIO = os.fdopen(own(path, refusal), "ab", buffering=0)
         try:
-            self._file: BinaryIO = path.open("ab", buffering=0)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before what is there is dropped
             if path.is_file():
                 self._file.truncate(0)
-        except BlockingIOError as error:
-            self._file.close()
-            raise OutputError(f"cannot write {path}: another run writes its certificate there") from error
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         self._put(MAGIC)
@@ -225,9 +223,7 @@ class Writer:
 
     def _put(self, data: bytes) -> None:
         try:
-            left = memoryview(data)
-            while len(left) > 0:
-                left = left[self._file.write(left) :]
+            write_all(self._file.fileno(), data)
         except OSError as error:
             raise OutputError(f"cannot write the certificate {self.path}: {error.strerror or error}") from error
         self._hash.update(data)
