@@ -8,19 +8,18 @@ the paper and several: what it takes to decide, less the bounds of children that
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import wraps
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from bough.api import load_network, load_problem, solve
 from bough.branching.babsr import BaBSR
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.base import BLIND, KNOWN_RULES, AbstractBrancher, AbstractLookAhead, Decision, RuleSettings
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch
-from bough.learning.rules import learnt
+from bough.domain.batch import DomainBatch, InputParts, Relaxation
 from bough.options import Options
 from bough.problem.instances import read_instances
 from bough.zoo.export import INSTANCES
@@ -29,9 +28,9 @@ from laboratory.statistics import Run
 from laboratory.tables import Heading, Line, Table
 from suite import BABSR, FSB, GNN, ONLINE, SOURCES, Experiment, Results, Setting, available, by_title, main, weights
 
+Answer = TypeVar("Answer")
 NETWORKS = ("base", "wide", "deep")
 BATCHES = (1, 128)  # domains a step
-ASKED = ("estimate", "unsafe_boxes", "bound", "relaxed", "children")  # of the search, by a rule
 
 
 @dataclass
@@ -50,36 +49,70 @@ class Clock:
         return self.clock.elapsed()
 
 
+@dataclass
+class TimedLookAhead(AbstractLookAhead):
+    """Asks the search what a rule asks, and takes the time."""
+
+    look: AbstractLookAhead
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self.cutoff = self.look.cutoff
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """Cheap bounds of children."""
+        return self._timed(lambda: self.look.estimate(domains, neurons))
+
+    def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """The bounds that children would have in the search."""
+        return self._timed(lambda: self.look.bound(domains, neurons))
+
+    def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
+        """Bounds of children that the search may go on with."""
+        return self._timed(lambda: self.look.children(rows, neurons))
+
+    def relaxed(self, domains: DomainBatch) -> Relaxation | None:
+        """What the relaxation says of the domains."""
+        return self._timed(lambda: self.look.relaxed(domains))
+
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        """Boxes around all unsafe points."""
+        return self._timed(lambda: self.look.unsafe_boxes(domains))
+
+    def input_parts(self, domains: DomainBatch) -> InputParts:
+        """The boxes that the domains carry."""
+        return self.look.input_parts(domains)
+
+    def among(self, rows: Tensor) -> AbstractLookAhead:
+        """The same for some of the domains."""
+        return TimedLookAhead(self.look.among(rows), self.clock)
+
+    def _timed(self, ask: Callable[[], Answer]) -> Answer:
+        begun = self.clock.now()
+        answer = ask()
+        self.clock.asked += self.clock.now() - begun
+        return answer
+
+
 @dataclass(frozen=True)
-class Stopwatch(AbstractBrancher):
+class Stopwatch(AbstractBrancher[Any]):
     """Decides as another rule does, and takes the time."""
 
-    rule: AbstractBrancher
+    rule: AbstractBrancher[Any]
     clock: Clock
 
     def prepare(self, problem: Any) -> Any:
         """What the rule remembers."""
         return self.rule.prepare(problem)
 
-    def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(self, memory: Any, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Any]:
         """The rule's decision."""
         clock, before = self.clock, self.clock.asked
         begun = clock.now()
-        timed: Mapping[str, Any] = {name: self._timed(getattr(look, name)) for name in ASKED}
-        decision = self.rule.decide(memory, domains, replace(look, **timed))
+        decision = self.rule.decide(memory, domains, TimedLookAhead(look, clock))
         clock.own += clock.now() - begun - (clock.asked - before)
         clock.decisions += len(domains)
         return decision
-
-    def _timed(self, ask: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(ask)
-        def asked(*arguments: Any) -> Any:
-            begun = self.clock.now()
-            answer = ask(*arguments)
-            self.clock.asked += self.clock.now() - begun
-            return answer
-
-        return asked
 
 
 def measured(setting: Setting) -> list[Table]:
@@ -89,7 +122,7 @@ def measured(setting: Setting) -> list[Table]:
         asked = read_instances(folder / INSTANCES)[0]
         problem = load_problem(load_network(asked.network), asked.property)
         for batch in BATCHES:
-            rules = {BABSR: BaBSR(), GNN: learnt("gnn", weights("gnn", setting), None, "dual")}
+            rules = {BABSR: BaBSR(), GNN: KNOWN_RULES.entry("gnn").make(RuleSettings(weights=weights("gnn", setting)))}
             for title, rule in rules.items():
                 clock = Clock()
                 how = Options(
