@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any

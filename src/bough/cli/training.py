@@ -26,7 +26,7 @@ MEASURES = ("mean", "min", "max", "product", "tree", "size")
 
 
 def add(commands: Commands) -> None:
-    """The command."""
+    """Add `bough train` to the commands."""
     command = commands.add("train", help="train a branching rule on samples of `bough label`")
     command.add_argument("samples", metavar="SAMPLES", type=Path, nargs="+", help="folders that `bough label` wrote")
     command.add_argument(

@@ -225,7 +225,7 @@ def read(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | 
 
 
 def read_shards(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | None = None) -> Iterator[Shard]:
-    """As `read`, with the cards."""
+    """The shards of a folder, with their cards, chosen and read as `read` does."""
     note = note or (lambda _: None)
     entries = Manifest.read(folder / MANIFEST).entries
     samples = {entry["name"]: entry["samples"] for entry in entries}  # a property may have been taken twice

@@ -33,7 +33,7 @@ OUTLIER = 10.0  # standard deviations: what lies beyond tells no more
 
 
 class ReluColumn(Enum):
-    """Of an activation node: a ReLU with its input."""
+    """A feature of an activation node: a ReLU with its input."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -61,7 +61,7 @@ class ReluColumn(Enum):
 
 
 class OutputColumn(Enum):
-    """Of the output node; the clause's offset is in the bound, and not in the functional's own values."""
+    """A feature of the output node; the clause's offset is in the bound, and not in the functional's own values."""
 
     BOUND = "bound"
     VALUE = "value"  # the functional at the network's own output for the primal point: the paper's upper bound
@@ -110,12 +110,12 @@ class View:
 
     @cached_property
     def lower(self) -> Tensor:
-        """Of z."""
+        """The lower bound l of z."""
         return finite(self.scene.lower)
 
     @cached_property
     def upper(self) -> Tensor:
-        """Of z."""
+        """The upper bound u of z."""
         return finite(self.scene.upper)
 
     @cached_property
@@ -130,7 +130,7 @@ class View:
 
     @cached_property
     def intercept(self) -> Tensor:
-        """Eq. 15: beta = -l u / (u - l) where ambiguous, 0 elsewhere."""
+        """The chord's beta (Eq. 15): -l u / (u - l) where ambiguous, 0 elsewhere."""
         return torch.where(self.ambiguous, -self.lower * self.slope, 0.0)
 
     @cached_property
@@ -175,7 +175,7 @@ class View:
 
     @cached_property
     def bound(self) -> Tensor:
-        """[domains]."""
+        """The lower bound of each domain, [domains]."""
         return finite(self.scene.bound)
 
     @cached_property
@@ -197,7 +197,7 @@ class View:
 
     @cached_property
     def functional(self) -> Tensor:
-        """[domains, outputs]."""
+        """The functional that is bounded, [domains, outputs]."""
         return finite(self.scene.functional)
 
     @cached_property
@@ -301,7 +301,7 @@ class Standard(nn.Module):
         self._sums = torch.zeros(3, columns, dtype=torch.float64)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., columns]."""
+        """Standardise features [..., columns]."""
         return ((x - self.mean) / self.spread).clamp(-OUTLIER, OUTLIER)
 
     def add(self, x: Tensor) -> None:
@@ -355,7 +355,7 @@ class ScaledRelus(AbstractScaled):
         return standard
 
     def rows(self, view: View) -> Tensor:
-        """Of ambiguous ReLUs only: nothing else is scored."""
+        """Features of ambiguous ReLUs only: nothing else is scored."""
         return self._nodes(view)[view.ambiguous.T]
 
     def _nodes(self, view: View) -> Tensor:
@@ -371,7 +371,7 @@ class ScaledOutput(AbstractScaled):
         self.columns = tuple(columns)
 
     def forward(self, view: View) -> Tensor:
-        """[domains, columns]."""
+        """Scaled features of the output node, [domains, columns]."""
         standard: Tensor = self.standard(self.rows(view))
         return standard
 

@@ -63,7 +63,7 @@ class Local(AbstractBuilt):
         return score[..., 0].T
 
     def footprint(self, graph: Graph) -> int:
-        """Of every ReLU that may be split."""
+        """Bytes for all ReLUs that may be split, per domain."""
         numbers = 4 * len(self.columns["relu"]) + 2 * self.settings.width
         return 4 * max(1, len(graph.neurons)) * numbers
 
@@ -124,7 +124,7 @@ class Fast(AbstractBuilt):
             return self._scores(View(graph, scene, self.settings.reduced)).T.float()
 
     def footprint(self, graph: Graph) -> int:
-        """Of every ReLU that may be split."""
+        """Bytes for all ReLUs that may be split, per domain."""
         numbers = 4 * len(self.columns["relu"]) + 2 * self.settings.hidden + 12 * self.settings.width
         return 4 * max(1, len(graph.neurons)) * numbers
 
@@ -168,8 +168,8 @@ class Fast(AbstractBuilt):
         return torch.cat([*reversed(embedded), own[:0]])
 
     def _multipliers(self, view: View) -> tuple[Tensor, Tensor]:
-        """Of each ambiguous ReLU the coefficient on z, and of each ReLU what it passes of a coefficient on x, both
-        [n, domains, 1]; without duals, those of Wong-Kolter slopes.
+        """The coefficient on z of each ambiguous ReLU, and what each ReLU passes of a coefficient on x, both
+        [n, domains, 1]; without duals, as Wong-Kolter slopes have them.
         """
         if self.settings.reduced:
             return _column(_parallel(view) * view.ambiguous), _column(view.slope)

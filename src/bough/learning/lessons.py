@@ -68,7 +68,7 @@ class Lessons:
 
     @classmethod
     def of(cls, samples: Iterable[Samples], device: torch.device) -> "Lessons":
-        """Those with at least one ReLU that was tried; the others teach nothing."""
+        """Lessons of the samples in which at least one ReLU was tried; the others teach nothing."""
         useful = [s[s.tried.any(dim=1)] for s in samples]
         useful = [s for s in useful if len(s)]
         room = DEVICE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
@@ -130,13 +130,13 @@ class Aim:
     inputs: bool = False  # whether inputs are compared with ReLUs, and with each other, too
 
     def scores(self, model: AbstractModel, samples: Samples) -> Tensor:
-        """Of all that is compared."""
+        """The scores of all that is compared."""
         score = model.score_all if self.inputs else model
         found: Tensor = score(samples.graph, samples.scene)
         return found
 
     def losses(self, scores: Tensor, samples: Samples, tally: "LessonTally") -> Tensor:
-        """Of each sample; the tally hears of them."""
+        """The loss of each sample; the tally hears of them."""
         gains = samples.improvements(self.measure)
         if self.inputs:
             gains = torch.cat([gains, samples.input_improvements(self.measure)], dim=1)
@@ -161,7 +161,7 @@ class LessonTally:
         self._sums = torch.zeros(len(BINS), 5, dtype=torch.float64, device=self.device)
 
     def add(self, loss: Tensor, scores: Tensor, gains: Tensor, depth: Tensor) -> None:
-        """Some samples."""
+        """Add some samples to the sums."""
         found = judge(scores, gains)
         columns = (torch.ones_like(loss), loss, found.relative, found.absolute, found.share)
         edges = torch.tensor(DEPTHS[1:], device=depth.device, dtype=depth.dtype)

@@ -45,7 +45,7 @@ class Wiring:
 
     @cached_property
     def bias(self) -> Tensor:
-        """Of the affine layer in front of each of the n ReLUs, [n]."""
+        """The bias of the affine layer in front of each of the n ReLUs, [n]."""
         parts = [self.constants[self.network.nodes[i].inputs[0]] for i in self.network.relus]
         return torch.cat(parts)[self.neurons] if parts else self._like.new_zeros(0)
 
@@ -56,7 +56,7 @@ class Wiring:
 
     @cached_property
     def elements(self) -> dict[int, Tensor]:
-        """Of each ReLU node, which of its elements are among the n, int64; in their order."""
+        """The elements of each ReLU node that are among the n, int64, in their order."""
         starts = self.network.slices
         return {i: self.neurons[part] - starts[i].start for i, part in zip(starts, self.layers, strict=True)}
 
