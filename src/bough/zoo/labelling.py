@@ -21,7 +21,7 @@ from bough.files.writing import write_bytes
 from bough.jobs.base import InProcess, Job, LostWorker
 from bough.jobs.pool import Pool
 from bough.learning import dataset
-from bough.learning.dataset import Card, Manifest, shard_path
+from bough.learning.dataset import Manifest, SampleCard, shard_path
 from bough.learning.halves import Halves
 from bough.learning.labels import Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
@@ -67,7 +67,7 @@ class Task:
 
     network: Path
     asked: Property
-    card: Card
+    card: SampleCard
     solved: bool
 
 
@@ -75,7 +75,7 @@ class Task:
 class Labelled:
     """One property has ended."""
 
-    card: Card
+    card: SampleCard
     verdict: str  # of its search; `enough`: ended when there were enough samples
     steps: int
     seconds: float
@@ -120,7 +120,7 @@ def plan_tasks(
     for row in rows:
         asked = as_property(row, images_of(row.dataset, row.split))
         name, label = file_name(row).removesuffix(".vnnlib"), images_of(row.dataset, row.split).at(row.image)[1]
-        card = Card(
+        card = SampleCard(
             name=name,
             network=network_name(row.network),
             sha256=checksums[row.network],
