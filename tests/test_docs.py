@@ -7,24 +7,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import hard_case
+from tests.support import Judged, hard_case
 from tests.test_readme import blocks, commands, ran
 
 import bough
 from bough.api import solve
-from bough.branching.base import AbstractBrancher
+from bough.bounds.base import KNOWN_BOUNDERS, BounderSettings
+from bough.bounds.intermediate import TightBounds
+from bough.branching.babsr import BaBSR
+from bough.branching.base import KNOWN_RULES, AbstractBrancher, RuleSettings
+from bough.budget import Deadline
 from bough.cli import _parser
+from bough.errors import BadInput
+from bough.falsify.base import NoAttack
 from bough.options import Options
+from bough.search.loop import Search, search
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))  # without the notebook, whose commands were right when a note was written
 
 
+def defined(page: str, *numbers: int) -> dict[str, Any]:
+    """What some of a page's blocks of Python define."""
+    space: dict[str, Any] = {"__name__": "page"}
+    for number in numbers:
+        exec(compile(blocks("python", DOCS / page)[number], page, "exec"), space)
+    return space
+
+
 def shown_brancher(**fields: int) -> AbstractBrancher[Any]:
     """The rule of the page, made by the page's own code."""
-    space: dict[str, Any] = {"__name__": "page"}
-    exec(compile(blocks("python", DOCS / "howto-brancher.md")[0], "howto-brancher.md", "exec"), space)
-    rule = space["DearestChord"](**fields)
+    rule = defined("howto-brancher.md", 0)["DearestChord"](**fields)
     assert isinstance(rule, AbstractBrancher)
     return rule
 
@@ -44,6 +57,33 @@ def test_the_brancher_of_the_page_decides_in_searches():
     result = solve(problem, Options(bounds="lp", branching=shown_brancher(), intermediate="fixed", attack=False))
     assert result.branches > 2
     assert result.notes["chord_decisions"] == result.branches / 2
+
+
+@pytest.mark.parametrize(("kind", "seed", "safe"), [("dense", 5, True), ("residual", 4, True), ("pooled", 3, False)])
+def test_the_bounder_of_the_page_proves_no_more_than_is_true_and_finds_what_enumeration_finds(kind, seed, safe):
+    case = hard_case(kind, seed, safe=safe)
+    judged = Judged(defined("howto-bounder.md", 0)["PlainBounds"](), case)
+    result = search(Search(case.problem, judged, BaBSR(), NoAttack(), Deadline.never(), batch=16))
+    assert result.verdict.value == ("verified" if case.least > 0 else "falsified")
+    assert result.branches
+
+
+def test_the_bounder_of_the_page_takes_the_place_of_a_name():
+    problem = hard_case("dense", 5, safe=True).problem
+    bounder = defined("howto-bounder.md", 0)["PlainBounds"]()
+    assert solve(problem, Options(bounds=bounder, branching="babsr", attack=False)).verdict.value == "verified"
+    with pytest.raises(BadInput, match="needs"):
+        Options(bounds=bounder, branching=shown_brancher())
+
+
+def test_the_entries_of_the_pages_make_what_the_pages_show():
+    (rule,) = defined("howto-brancher.md", 0, 2)["RULES"]
+    assert repr(rule.make(RuleSettings())) == repr(shown_brancher())
+    (bounder,) = defined("howto-bounder.md", 0, 2)["BOUNDERS"]
+    assert bounder.make(BounderSettings(TightBounds())).intermediate == TightBounds()
+    for entry, known in ((rule, KNOWN_RULES), (bounder, KNOWN_BOUNDERS)):
+        assert entry.name not in known.names()
+    assert bounder.usual_rule in KNOWN_RULES.names()
 
 
 @pytest.mark.parametrize("page", ["howto-property.md"])
