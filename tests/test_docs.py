@@ -3,10 +3,12 @@
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.problem.test_onnx import check, model, node
 from tests.support import Judged, hard_case
 from tests.test_readme import blocks, commands, ran
 
@@ -21,6 +23,7 @@ from bough.cli import _parser
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.options import Options
+from bough.problem import onnx
 from bough.search.loop import Search, search
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -33,6 +36,14 @@ def defined(page: str, *numbers: int) -> dict[str, Any]:
     for number in numbers:
         exec(compile(blocks("python", DOCS / page)[number], page, "exec"), space)
     return space
+
+
+def in_contributing(words: str) -> str:
+    """The block of Python in CONTRIBUTING.md that has these words."""
+    text = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = re.findall(r"^   ```python\n(.*?)^   ```", text, flags=re.MULTILINE | re.DOTALL)
+    (block,) = [textwrap.dedent(block) for block in found if words in block]
+    return block
 
 
 def shown_brancher(**fields: int) -> AbstractBrancher[Any]:
@@ -84,6 +95,21 @@ def test_the_entries_of_the_pages_make_what_the_pages_show():
     for entry, known in ((rule, KNOWN_RULES), (bounder, KNOWN_BOUNDERS)):
         assert entry.name not in known.names()
     assert bounder.usual_rule in KNOWN_RULES.names()
+
+
+def test_the_operator_of_the_guide_is_read_as_the_runtime_computes_it(monkeypatch):
+    space = dict(vars(onnx))
+    exec(in_contributing("def _leaky_relu"), space)
+    monkeypatch.setattr(onnx, "CONVERT", {**onnx.CONVERT, "LeakyRelu": space["_leaky_relu"]})
+    monkeypatch.setattr(onnx, "SUPPORTED", [*onnx.SUPPORTED, "LeakyRelu"])
+    for alpha in (0.1, 1.5):
+        check(model([node("LeakyRelu", "x", alpha=alpha)], {}, (1, 3, 7, 6)))
+
+
+def test_the_test_of_the_guide_passes_for_a_rule_that_is_there():
+    space: dict[str, Any] = {}
+    exec(in_contributing("my-rule").replace("my-rule", "widest"), space)
+    space["test_a_search_by_the_rule_ends"]()
 
 
 @pytest.mark.parametrize("page", ["howto-property.md"])
