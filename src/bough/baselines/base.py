@@ -25,7 +25,7 @@ Say = Callable[[str, float], None]
 
 
 @dataclass(eq=False)
-class Run:
+class BaselineRun:
     """What is known of one problem, while it is worked on."""
 
     problem: Problem
@@ -70,18 +70,18 @@ class AbstractBaseline(ABC):
         """Whose word it is."""
 
     @abstractmethod
-    def begin(self, run: Run) -> None:
+    def begin(self, run: BaselineRun) -> None:
         """What is done before the first clause; proved bounds of clauses go into the run."""
 
     @abstractmethod
-    def decide(self, run: Run, clause: int) -> None:
+    def decide(self, run: BaselineRun, clause: int) -> None:
         """Work on a clause until it is safe, or a counterexample is found; raises `OutOfTime` at the deadline."""
 
     def solve(self, problem: Problem, deadline: Deadline, say: Say) -> Result:
         """Decide every clause. Running out of time and Ctrl-C end it with what is known so far."""
         if any(box.ball is not None for box in problem.property.boxes):
             raise PropertyError(f"{self.title} takes boxes only, not l1 or l2 balls; use --method auto, or --norm inf")
-        run, reason = Run(problem, deadline, say), None
+        run, reason = BaselineRun(problem, deadline, say), None
         try:
             deadline.check()
             self.begin(run)
@@ -97,7 +97,7 @@ class AbstractBaseline(ABC):
             reason = Verdict.UNKNOWN, "interrupted"
         return self._result(run, reason)
 
-    def _result(self, run: Run, stopped: tuple[Verdict, str] | None) -> Result:
+    def _result(self, run: BaselineRun, stopped: tuple[Verdict, str] | None) -> Result:
         clauses = range(len(run.problem.clauses))
         by_bough = {k for k in clauses if run.proved.get(k, -math.inf) > 0}
         undecided = len(run.problem.clauses) - len(by_bough | run.safe)

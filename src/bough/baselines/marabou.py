@@ -10,7 +10,7 @@ from typing import final
 
 import torch
 
-from bough.baselines.base import AbstractBaseline, BaselineEntry, Run
+from bough.baselines.base import AbstractBaseline, BaselineEntry, BaselineRun
 from bough.budget import OutOfTime
 from bough.errors import SolverFailure
 from bough.problem.onnx_writer import write_network
@@ -27,10 +27,10 @@ class Marabou(AbstractBaseline):
         """Its name and version."""
         return marabou.title()
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: BaselineRun) -> None:
         """Nothing: Marabou has bounds of its own."""
 
-    def decide(self, run: Run, clause: int) -> None:
+    def decide(self, run: BaselineRun, clause: int) -> None:
         """Ask, and try the point that comes back."""
         asked, source = run.problem.property.clauses[clause], Path(run.problem.network_name)
         box = run.problem.property.boxes[asked.box]

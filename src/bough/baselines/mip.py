@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import torch
 
-from bough.baselines.base import AbstractBaseline, BaselineEntry, Run
+from bough.baselines.base import AbstractBaseline, BaselineEntry, BaselineRun
 from bough.baselines.progressive import ProgressiveBounds
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds
 from bough.bounds.linear import Region, bound_clause, by_slopes
@@ -79,7 +79,7 @@ class MixedInteger(AbstractBaseline):
         """The solver's."""
         return self._solver.title
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: BaselineRun) -> None:
         """ReLU bounds of every box, and what they prove of every clause at once."""
         for k, clause in enumerate(run.problem.clauses):
             where = self._region(run, clause.box)
@@ -88,7 +88,7 @@ class MixedInteger(AbstractBaseline):
             run.proved[k] = float(rows.nan_to_num(nan=-torch.inf).max())
             run.bounds += 1
 
-    def decide(self, run: Run, clause: int) -> None:
+    def decide(self, run: BaselineRun, clause: int) -> None:
         """One program, minimised until the sign is known."""
         from bough.baselines.big_m import big_m, point_of
 
@@ -109,7 +109,7 @@ class MixedInteger(AbstractBaseline):
             _check_scales(program, self.title)
             run.safe.add(clause)
 
-    def _region(self, run: Run, box: int) -> Region:
+    def _region(self, run: BaselineRun, box: int) -> Region:
         """The bounds of a box, computed when first needed; one run's, so that they end with it."""
         if box not in run.regions:
             asked = run.problem.property.boxes[box]

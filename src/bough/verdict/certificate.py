@@ -38,16 +38,16 @@ EMPTY, SLOPES, FINE, DIRECT, LOCAL = range(5)  # how a leaf is proved: `Leaves.k
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class ProblemHashes:
     """`ASK `: what the certificate is about, as SHA-256 of network and property as they were read."""
 
     network: Array  # u1 [32]
     property: Array
 
     @staticmethod
-    def of(network: Network, asked: Property) -> "Question":
+    def of(network: Network, asked: Property) -> "ProblemHashes":
         """About these."""
-        return Question(_network_hash(network), _property_hash(asked))
+        return ProblemHashes(_network_hash(network), _property_hash(asked))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,13 +115,13 @@ class End:
     digest: Array  # u1 [32]
 
 
-Chunk = Question | Lemma | Leaves | Point | End
-KINDS: dict[bytes, type[Any]] = {b"ASK ": Question, b"RELU": Lemma, b"LEAF": Leaves, b"CEX ": Point, b"END ": End}
+Chunk = ProblemHashes | Lemma | Leaves | Point | End
+KINDS: dict[bytes, type[Any]] = {b"ASK ": ProblemHashes, b"RELU": Lemma, b"LEAF": Leaves, b"CEX ": Point, b"END ": End}
 TAGS = {kind: tag for tag, kind in KINDS.items()}
 # The types that each array may have: whole numbers are stored as narrow as they fit.
 WHOLE = {"u1": ("u1",), "u2": ("u1", "u2"), "u4": ("u1", "u2", "u4"), "u8": ("u1", "u2", "u4", "u8")}
 LAYOUT: dict[type[Any], Sequence[tuple[str, int]]] = {
-    Question: (("u1", 1),) * 2,
+    ProblemHashes: (("u1", 1),) * 2,
     Lemma: (("u4", 1), ("u4", 1), ("u4", 1), ("u1", 2), ("f8", 2)),
     Leaves: (
         *(("u4", 1), ("u1", 1), ("u4", 1), ("u4", 1), ("u4", 1), ("f8", 1)),
@@ -208,7 +208,7 @@ def unpack(kind: type[Any], data: bytes) -> Any:
 class Writer:
     """Appends chunks to a file, each of them whole."""
 
-    def __init__(self, path: Path, question: Question) -> None:
+    def __init__(self, path: Path, question: ProblemHashes) -> None:
         self.path, self._hash, self._chunks, self.leaves, self.bytes = path, hashlib.sha256(), 0, 0, 0
         try:
             self._file: BinaryIO = path.open("ab", buffering=0)
@@ -279,7 +279,7 @@ def read(file: BinaryIO) -> Iterator[Chunk]:
     seen.update(magic)
     for number in itertools.count():
         head, data, chunk = _next(file, number)
-        if (number == 0) != isinstance(chunk, Question):
+        if (number == 0) != isinstance(chunk, ProblemHashes):
             raise UnreadableCertificate("a certificate begins with its question, and has one only")
         if isinstance(chunk, End):
             if len(chunk.digest) != 32 or chunk.digest.tobytes() != seen.digest():

@@ -14,7 +14,7 @@ import numpy as np
 from bough.budget import Deadline
 from bough.errors import CertificateError, UnreadableCertificate
 from bough.problem.problem import Problem
-from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, Question, Torn, read
+from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, ProblemHashes, Torn, read
 from bough.verdict.check.claims import Claims
 from bough.verdict.check.layers import Array
 from bough.verdict.check.tree import Gap, Paths, find_gap
@@ -88,7 +88,7 @@ def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tu
     claims = Claims(problem.network, problem.property, exact=exact)
     for chunk in read(file):
         match chunk:
-            case Question():
+            case ProblemHashes():
                 _same(problem, chunk)
             case Lemma():
                 claims.learn(chunk)
@@ -107,8 +107,8 @@ def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tu
     return Outcome.VALID, f"verified: {seen.leaves} leaves cover every clause, each proved in {how}"
 
 
-def _same(problem: Problem, asked: Question) -> None:
-    expected = Question.of(problem.network, problem.property)
+def _same(problem: Problem, asked: ProblemHashes) -> None:
+    expected = ProblemHashes.of(problem.network, problem.property)
     if not np.array_equal(asked.network, expected.network):
         raise CertificateError("it was written for another network")
     if not np.array_equal(asked.property, expected.property):
