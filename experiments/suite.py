@@ -31,10 +31,11 @@ import stand_in
 from bough.budget import Deadline
 from bough.cli import main as bough
 from bough.errors import BadInput, BoughError
+from bough.files.writing import make_folder, write_text
 from bough.learning.dataset import MANIFEST
 from bough.learning.labels import Plan
 from bough.options import Options
-from bough.report.record import revision, write_text
+from bough.report.record import revision
 from bough.zoo import datasets, export, labelling, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import DIFFICULTIES, Row, read_table
@@ -323,7 +324,7 @@ def problems(name: str, setting: Setting) -> Path:
     found = stratified(export.ready(rows, images_of).rows, setting.amount(name))
     if not found:
         raise Missing(f"of {source.title} there is no property for testing whose image is at hand; set BOUGH_DATA")
-    export.open_folder(folder, resume=True)
+    make_folder(folder)
     paths = export.check_networks(found, images_of, networks)
     export.write_problems(folder, found, images_of, paths, setting.limit(name))
     return folder
@@ -426,7 +427,7 @@ def _labels(names: Sequence[str], setting: Setting) -> Path:
     networks = export.check_networks(rows, images_of, [stand_in.HERE])
     how = Options(bounds="dual", branching="babsr", batch=1, intermediate="fixed", device="cpu")
     recipe = labelling.Recipe(Plan(samples=3, between=2, whole=0.0), how)
-    labelling.open_folder(folder, resume=False)
+    make_folder(folder, resume=False)
     tasks = labelling.plan_tasks(rows, images_of, networks, recipe)
     made = labelling.make(folder, tasks, recipe, lambda line: print(line, file=sys.stderr), Deadline.never(), 1)
     if made.why is not None:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu
 from bough.problem.problem import Problem
@@ -109,7 +108,9 @@ class Opinion:
                 values.append(bent(i, values[node.inputs[0]]))
             else:
                 inputs = (values[j] for j in node.inputs)
-                values.append(walk.apply(node, *inputs) if node.inputs else x.reshape(-1, *self.network.input_shape))
+                values.append(
+                    self.network.apply(i, *inputs) if node.inputs else x.reshape(-1, *self.network.input_shape)
+                )
         value = objective(values)
         (g,) = torch.autograd.grad(value.sum(), x, allow_unused=True, materialize_grads=True)
         least = torch.minimum(g * (region.low - x), g * (region.high - x)).sum(dim=1)
@@ -130,9 +131,9 @@ class Opinion:
                 sides = (side[:, part].clamp(min=0).reshape(low.shape) for side in (lower, upper))
                 ends.append((next(sides), next(sides)))
             else:
-                middle = walk.apply(node, *((ends[j][0] + ends[j][1]) / 2 for j in node.inputs))
+                middle = self.network.apply(i, *((ends[j][0] + ends[j][1]) / 2 for j in node.inputs))
                 radii = ((ends[j][1] - ends[j][0]).abs() / 2 for j in node.inputs)
-                radius = walk.apply(self.network.radius.nodes[i], *radii)
+                radius = self.network.radius.apply(i, *radii)
                 ends.append((middle - radius, middle + radius))
         return region.with_bounds(lower, upper)
 

@@ -26,12 +26,12 @@ from bough.bench.engines import Processes
 from bough.bench.known import Known, known_verdict, read_known
 from bough.bench.ledger import read_records
 from bough.bench.methods import parse_method
-from bough.bench.pool import Limits
 from bough.bench.runner import finished_runs, run_tasks
 from bough.bench.summary import SOLVED, Entry, is_wrong, progress_line
 from bough.bench.tasks import Asked, Selection, Task, plan, read_list
 from bough.budget import Deadline
 from bough.errors import BadInput
+from bough.jobs.pool import Limits
 
 BOUNDERS = ("dual", "lp")
 RULES = ("babsr", "fsb", "gnn")
@@ -141,7 +141,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.table_only:
-            return report(read_records(options.out)[0], 0)
+            return report(read_records(options.out), 0)
         data = Path(os.environ.get("BOUGH_DATA", ROOT.parent / "shared")) / "vnncomp"
         tasks = tasks_of(data, options.count, options.seed, options.timeout)
         instances = len({(task.instance.network, task.instance.property) for task in tasks})

@@ -343,6 +343,16 @@ class _Judging(AbstractSession, AbstractEstimates):
         return bounded
 
 
+class Packing(AbstractSession):
+    """A session that bounds nothing: it only packs domains, as sessions do unless they know better."""
+
+    def root(self, cutoff: float, deadline: Deadline) -> Bounded:
+        raise NotImplementedError
+
+    def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
+        raise NotImplementedError
+
+
 def relaxation_of(session: AbstractSession, domains: DomainBatch) -> Relaxation:
     """What a session says of domains, which has to keep that."""
     relaxations = session.capabilities.relaxations
@@ -730,7 +740,7 @@ def ascend_in_float64(patch: "pytest.MonkeyPatch") -> None:
     patch.setattr(kernels, "relax", tied)
 
 
-def failing(error: BaseException, after: int = 0) -> Callable[..., Any]:
+def failing(error: BaseException, after: int = 0, otherwise: Callable[..., Any] = api.solve) -> Callable[..., Any]:
     """A `solve` that fails from some call on."""
     calls: list[int] = []
 
@@ -738,6 +748,6 @@ def failing(error: BaseException, after: int = 0) -> Callable[..., Any]:
         calls.append(0)
         if len(calls) > after:
             raise error
-        return api.solve(*arguments)
+        return otherwise(*arguments)
 
     return solve

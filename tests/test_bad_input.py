@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support import sequential
 
 from bough.cli import main
-from bough.problem.files import PROPERTY_LIMIT
+from bough.files.reading import PROPERTY_LIMIT
 from bough.problem.onnx_writer import write_network
 from bough.zoo import demo
 

@@ -1,4 +1,4 @@
-"""Rules of the house that can be read off the source: typed seams, one class per name, docstrings that are sentences."""
+"""Rules of the house that the source shows: typed seams, one class per name, docstrings that are sentences."""
 
 import ast
 import re
@@ -18,9 +18,9 @@ NAMES_BY_TRADE = (
     "bough.learning.rules.weights_for.bounder",
     "bough.learning.rules.known.bounder",
     # What is written to files and read from them are words.
-    "bough.learning.dataset.Card.bounder",
-    "bough.learning.dataset.Card.rule",
-    "bough.learning.weights.Card.bounder",
+    "bough.learning.dataset.SampleCard.bounder",
+    "bough.learning.dataset.SampleCard.rule",
+    "bough.learning.weights.WeightsCard.bounder",
 )
 
 
@@ -122,12 +122,12 @@ def docstrings() -> dict[str, str]:
                 text = ast.get_docstring(node)
                 name = module if isinstance(node, ast.Module) else f"{module}.{node.name}"
                 if text:
-                    found[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?:])\s", text)[0]
+                    found[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?])\s", text)[0]
     return found
 
 
 def test_a_docstring_stands_alone():
-    """It begins with its subject or verb, not with a word that leans on another docstring, and has three words at least."""
+    """It begins with its subject or verb, not with a word that leans on another one, and has three words or more."""
     leaning = {name: text for name, text in docstrings().items() if FRAGMENT.match(text) or len(text.split()) < 3}
     assert not leaning
 

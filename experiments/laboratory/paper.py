@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import BadInput
-from bough.problem.files import read_bytes
+from bough.files.reading import read_bytes
 from laboratory.statistics import Run, with_difficulty
 from laboratory.tables import PAPER, Cell, Heading, Line, Mean, Measure, Table
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bough.errors import NetworkError
+from bough.files.reading import NETWORK_LIMIT, read_bytes
 from bough.network.graph import Network
 from bough.options import Options
 from bough.plan import AbstractPlan, make_plan
-from bough.problem.files import NETWORK_LIMIT, read_bytes
 from bough.problem.images import as_pixels, fitted, read_image
 from bough.problem.problem import Evaluator, Problem
 from bough.problem.property import Property, image_property

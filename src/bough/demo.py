@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bough.api import load_network, load_problem, solve
-from bough.errors import OutputError
+from bough.files.writing import make_folder
 from bough.options import Options
 from bough.report.picture import Caption, counterexample_picture
 from bough.verdict.counterexample import Counterexample
@@ -20,10 +20,7 @@ RIGHT, WRONG, LATE = 0, 4, 3  # exit statuses: a wrong answer is a defect of bou
 
 def run_demo(folder: Path, say: Callable[[str], None]) -> int:
     """Solve the embedded problems and say so line by line; returns the exit status."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot create the folder {folder}: {error.strerror or error}") from error
+    make_folder(folder)
     path, problems = demo.load()
     loaded = load_network(path)
     network = loaded.network

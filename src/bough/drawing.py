@@ -4,6 +4,7 @@ Colours are Okabe and Ito's, told apart by every eye; lines differ in their dash
 grey still reads. The same figure gives the same bytes: no date, no random names inside.
 """
 
+import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bough.errors import OutputError
+from bough.files.writing import write_bytes
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only figures need it
     from matplotlib.figure import Figure
@@ -81,7 +83,6 @@ def save(figure: "Figure", path: str | Path) -> None:
     if ending not in FORMATS:
         raise OutputError(f"picture '{path.name}' must end in {' or '.join(FORMATS)}; rename it")
     about: dict[str, None] = {"Date": None} if ending == ".svg" else {}
-    try:
-        figure.savefig(path, dpi=DPI, metadata=about)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    contents = io.BytesIO()
+    figure.savefig(contents, format=ending[1:], dpi=DPI, metadata=about)
+    write_bytes(path, contents.getvalue())

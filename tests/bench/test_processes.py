@@ -17,10 +17,10 @@ from bough.bench import engines
 from bough.bench.engines import Processes
 from bough.bench.ledger import Ledger
 from bough.bench.methods import parse_method
-from bough.bench.pool import Limits
 from bough.bench.run import with_share
 from bough.bench.runner import Selection, plan, run_tasks
 from bough.budget import Deadline
+from bough.jobs.pool import Limits
 
 TORCH_AND_MORE = 1.2  # GB
 LISTENING = """

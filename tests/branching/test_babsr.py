@@ -23,8 +23,8 @@ from torch import Tensor
 
 from bough.bounds.intermediate import PaperBounds
 from bough.bounds.lp import PlanetLP
-from bough.branching.babsr import BaBSR, Memory, Scores, local_bias, scores
-from bough.branching.base import LookAhead
+from bough.branching.babsr import BaBSR, BaBSRMemory, Scores, local_bias, scores
+from bough.branching.base import BLIND
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch, split
 from bough.network.graph import Network
@@ -133,23 +133,23 @@ def decide(
     monkeypatch: pytest.MonkeyPatch,
     s: Tensor,
     t: Tensor,
-    memory: Memory | None = None,
+    memory: BaBSRMemory | None = None,
     ambiguous: Tensor | None = None,
-) -> tuple[list[int], Memory]:
+) -> tuple[list[int], BaBSRMemory]:
     """What the rule chooses in one batch, where the scores are `s` and `t` [domains, 6]."""
     monkeypatch.setattr("bough.branching.babsr.scores", lambda network, bias, domains, worse_side: Scores(s, t))
     asked = three_layers()
     wide = torch.ones_like(s) if ambiguous is None else ambiguous.double()
     domains = domains_of(Bounds(-torch.ones_like(s), wide), torch.ones(1, 1).double())
     decision = BaBSR().decide(memory or BaBSR().prepare(asked), domains)
-    assert decision.neurons.shape == (len(domains), 1)
-    assert isinstance(decision.memory, Memory)
-    return decision.neurons[:, 0].tolist(), decision.memory
+    assert decision.neurons.shape == (len(domains),)
+    assert isinstance(decision.memory, BaBSRMemory)
+    return decision.neurons.tolist(), decision.memory
 
 
 def one_by_one(
     monkeypatch: pytest.MonkeyPatch, s: Tensor, t: Tensor, ambiguous: Tensor | None = None
-) -> tuple[list[int], Memory]:
+) -> tuple[list[int], BaBSRMemory]:
     """As `decide`, in batches of one domain, as the authors decide."""
     chosen, memory = list[int](), BaBSR().prepare(three_layers())
     for d in range(len(s)):
@@ -229,20 +229,20 @@ def test_without_scores_the_last_layers_first_ambiguous_relu_is_taken(monkeypatc
 
 @settings(max_examples=25)
 @given(st.sampled_from(tuple(KINDS)), st.integers(0, 2**31), st.integers(0, 3), st.booleans(), st.integers(1, 3))
-def test_what_is_chosen_is_ambiguous(kind, seed, splits, worse_side, levels):
-    """And of several to split at once, no two are one; the first is what is chosen alone."""
+def test_what_is_chosen_is_ambiguous(kind, seed, splits, worse_side, count):
+    """And of several that are ranked, no two are one; the first is what is chosen."""
     g = generator(seed)
     network = KINDS[kind](g)
     asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
     domains = some_domains(asked, g, splits)
-    domains = domains[domains.bounds.ambiguous().sum(dim=1) >= levels]
+    domains = domains[domains.bounds.ambiguous().sum(dim=1) >= count]
     if len(domains):
         rule = BaBSR(worse_side=worse_side)
-        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(levels=levels)).neurons
-        assert chosen.shape == (len(domains), levels)
+        chosen = rule.rank(rule.prepare(asked), domains, BLIND, count)
+        assert chosen.shape == (len(domains), count)
         assert bool(domains.bounds.ambiguous().gather(1, chosen).all())
-        assert all(len(set(row)) == levels for row in chosen.tolist())
-        assert torch.equal(chosen[:, :1], rule.decide(rule.prepare(asked), domains).neurons)
+        assert all(len(set(row)) == count for row in chosen.tolist())
+        assert torch.equal(chosen[:, 0], rule.decide(rule.prepare(asked), domains).neurons)
 
 
 def test_the_bias_is_the_constant_part_of_every_relus_input():

@@ -2,25 +2,28 @@
 that it leads ends with enumeration's verdict.
 """
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.support import Judged, ascend_in_float64, domains_of, hard_case, tensor
+from tests.support import Judged, ToldLookAhead, ascend_in_float64, domains_of, hard_case, relaxation_of, tensor
+from tests.test_docs import shown_brancher
+from torch import Tensor
 
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder, AbstractSession
+from bough.bounds.base import AbstractBounder, AbstractSession, Capability
+from bough.bounds.boxes import HalvedLP, LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
-from bough.branching import INPUT_RULES, LEARNT_RULES, RULES
-from bough.branching.base import AbstractBrancher, LookAhead, highest
+from bough.branching.base import BLIND, KNOWN_RULES, AbstractBrancher, RuleSettings, highest
 from bough.budget import Deadline
-from bough.domain.batch import Bounds, DomainBatch, split
+from bough.domain.batch import Bounds, DomainBatch, Relaxation, split
 from bough.falsify.base import NoAttack
-from bough.options import Options
 from bough.problem.problem import Problem
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 from bough.search.loop import Goal, Search, search
 from bough.verdict.result import Verdict
 
@@ -31,49 +34,51 @@ BOUNDERS: dict[str, AbstractBounder] = {
     # Few steps, so that branching has something left to do.
     "dual": DualAscent(Ascent(steps=8, pauses=(3,)), Ascent(steps=20)),
 }
-GLANCING = ("fsb", "kfsb")  # by one step of ascent, which there is in float32 only
+SHOWN = "the how-to's"  # the rule of docs/howto-brancher.md, which says that all tests here hold of it
+GLANCING = ("fsb", "kfsb", SHOWN)  # by one step of ascent, which there is in float32 only
 SEEDS = {"dense": (5,), "convolutional": (0, 2), "residual": (4,), "pooled": (3, 7)}
 
-
 # Rules that halve inputs are tested beside the bounds they need, learnt ones beside their models.
-RELU_RULES = [name for name in RULES if name not in (*INPUT_RULES, *LEARNT_RULES)]
+NAMED = [e.name for e in KNOWN_RULES.entries() if not (e.learnt or Capability.INPUT_PARTS in e.needs)]
+RELU_RULES = [*NAMED, SHOWN]
 
 
-def rule_named(name: str) -> AbstractBrancher:
-    return Options(branching=name, seed=3).brancher()
+def rule_named(name: str) -> AbstractBrancher[Any]:
+    return shown_brancher() if name == SHOWN else KNOWN_RULES.entry(name).make(RuleSettings(seed=3))
 
 
 def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains of every depth up to one."""
-    bounding = bounder.prepare(asked)
-    levels = [_open(bounding.root(0.0, NEVER).domains)]
+    session = bounder.prepare(asked)
+    depths = [_open(session.root(0.0, NEVER).domains)]
     for _ in range(depth):
-        if len(levels[-1]):
-            children = split(levels[-1], levels[-1].bounds.ambiguous().int().argmax(dim=1))
-            levels.append(_open(bounding.bound(children, 0.0, NEVER).domains))
-    domains = DomainBatch.concatenate([level for level in levels if len(level)] or levels[:1])
-    return bounding, bounding.unpack(bounding.pack(domains))
+        if len(depths[-1]):
+            children = split(depths[-1], depths[-1].bounds.ambiguous().int().argmax(dim=1))
+            depths.append(_open(session.bound(children, 0.0, NEVER).domains))
+    domains = DomainBatch.concatenate([level for level in depths if len(level)] or depths[:1])
+    return session, session.unpack(session.pack(domains))
 
 
 def _open(domains: DomainBatch) -> DomainBatch:
     return domains[~(domains.lower > 0) & domains.bounds.ambiguous().any(dim=1)]
 
 
-def look_at(bounding: AbstractSession, levels: int = 1) -> LookAhead:
+def look_at(session: AbstractSession, domains: DomainBatch) -> ToldLookAhead:
     """With estimates of four digits, which are the same in every batch."""
-    ahead = Counted(bounding, NEVER)
+    ahead = CountedLookAhead(session, NEVER, domains)
 
-    def rounded(domains: DomainBatch, neurons: torch.Tensor) -> torch.Tensor:
+    def rounded(domains: DomainBatch, neurons: Tensor) -> Tensor:
         return (ahead.estimate(domains, neurons) * 1e4).round() / 1e4
 
-    return LookAhead(rounded, levels, bounding.unsafe_boxes, ahead.bound)
+    return ToldLookAhead(rounded, ahead.bound, ahead.unsafe_boxes, ahead.relaxed)
 
 
 def decisions(
-    rule: AbstractBrancher, asked: Problem, bounding: AbstractSession, domains: DomainBatch, rows: torch.Tensor
+    rule: AbstractBrancher[Any], asked: Problem, session: AbstractSession, domains: DomainBatch, rows: Tensor
 ) -> list[int]:
     """What a rule that remembers nothing yet chooses in some of the domains."""
-    chosen: list[int] = rule.decide(rule.prepare(asked), domains[rows], look_at(bounding)).neurons[:, 0].tolist()
+    some = domains[rows]
+    chosen: list[int] = rule.decide(rule.prepare(asked), some, look_at(session, some)).neurons.tolist()
     return chosen
 
 
@@ -81,20 +86,40 @@ def decisions(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", RELU_RULES)
 def test_what_is_chosen_can_be_split(name, kind, bounds):
-    """And where two are wanted at once, they differ; but FSB may propose one only, and the search takes another."""
     rule, seen = rule_named(name), 0
     for seed in SEEDS[kind]:
         asked = hard_case(kind, seed, safe=True).problem
-        bounding, domains = open_domains(asked, BOUNDERS[bounds])
-        for levels in (1, 2):
-            some = domains[domains.bounds.ambiguous().sum(dim=1) >= levels]
+        session, domains = open_domains(asked, BOUNDERS[bounds])
+        if len(domains):
+            chosen = rule.decide(rule.prepare(asked), domains, look_at(session, domains)).neurons
+            assert chosen.shape == (len(domains),)
+            assert bool(domains.bounds.ambiguous().gather(1, chosen[:, None]).all())
+            seen += len(domains)
+    assert seen >= 3
+
+
+@pytest.mark.parametrize("bounds", BOUNDERS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", RELU_RULES)
+def test_the_choice_is_ranked_first(name, kind, bounds):
+    """What is ranked beside it are other ReLUs that can be split; but FSB may propose no second one."""
+    rule, seen = rule_named(name), 0
+    for seed in SEEDS[kind]:
+        asked = hard_case(kind, seed, safe=True).problem
+        session, domains = open_domains(asked, BOUNDERS[bounds])
+        for count in (1, 2):
+            some = domains[domains.bounds.ambiguous().sum(dim=1) >= count]
             if len(some):
-                chosen = rule.decide(rule.prepare(asked), some, look_at(bounding, levels)).neurons
-                assert chosen.shape == (len(some), levels)
-                assert bool(some.bounds.ambiguous().gather(1, chosen[:, :1]).all())
+                memory, look = rule.prepare(asked), look_at(session, some)
+                ranked = rule.rank(memory, some, look, count)
+                assert ranked.shape[0] == len(some)
+                assert 1 <= ranked.shape[1] <= count
+                if name != "random":
+                    assert ranked.shape[1] == count or name == SHOWN
+                assert ranked[:, 0].tolist() == rule.decide(memory, some, look).neurons.tolist()
                 if name != "fsb":
-                    assert bool(some.bounds.ambiguous().gather(1, chosen).all())
-                    assert all(len(set(row)) == levels for row in chosen.tolist())
+                    assert bool(some.bounds.ambiguous().gather(1, ranked).all())
+                    assert all(len(set(row)) == len(row) for row in ranked.tolist())
                 seen += len(some)
     assert seen >= 3
 
@@ -109,11 +134,11 @@ def test_a_domain_is_decided_by_itself(name, kind, bounds, monkeypatch):
     rule, seen = rule_named(name), 0
     for seed in SEEDS[kind]:
         asked = hard_case(kind, seed, safe=True).problem
-        bounding, domains = open_domains(asked, BOUNDERS[bounds])
+        session, domains = open_domains(asked, BOUNDERS[bounds])
         if not len(domains):
             continue
 
-        decided = partial(decisions, rule, asked, bounding, domains)
+        decided = partial(decisions, rule, asked, session, domains)
         together = decided(torch.arange(len(domains)))
         order = torch.randperm(len(domains), generator=torch.Generator().manual_seed(seed))
         assert decided(order) == [together[k] for k in order.tolist()]
@@ -147,8 +172,16 @@ def test_a_minimum_is_found_as_well(name):
 
 def test_every_name_is_a_rule_of_its_own():
     """But for `shadow`, which is `smear` with the LP's coefficients."""
-    rules = [rule_named(name) for name in RULES if name not in ("shadow", *LEARNT_RULES)]
-    assert len(set(map(repr, rules))) == len(RULES) - 1 - len(LEARNT_RULES)
+    names = [entry.name for entry in KNOWN_RULES.entries() if entry.name != "shadow" and not entry.learnt]
+    assert len({repr(rule_named(name)) for name in names}) == len(names)
+
+
+def test_a_rule_needs_what_its_entry_says():
+    """What is said of it before it is made; but for `shadow`, which is `smear` where there are shadow prices."""
+    for entry in KNOWN_RULES.entries():
+        if not entry.learnt:
+            said = entry.needs - {Capability.SHADOW_PRICES}
+            assert entry.make(RuleSettings()).needs == said
 
 
 @pytest.mark.parametrize("name", ["gradient", "earliest", "widest"])
@@ -157,6 +190,57 @@ def test_rules_without_look_ahead_ask_nothing(name):
     _, domains = open_domains(asked, PlanetLP())
     rule = rule_named(name)
     rule.decide(rule.prepare(asked), domains)  # a blind look-ahead raises
+
+
+# The contract of a look-ahead
+
+SESSIONS: dict[str, AbstractBounder] = {**BOUNDERS, "linear": LinearBounds(), "halved lp": HalvedLP()}
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_what_cannot_be_split_is_estimated_at_minus_infinity(name):
+    """Whether it was split already, or is decided in the domain anyway; what can be split has other estimates."""
+    split_already = decided = 0
+    for kind, seed in ((k, seed) for k in KINDS for seed in SEEDS[k]):
+        session, domains = open_domains(hard_case(kind, seed, safe=True).problem, SESSIONS[name])
+        if not len(domains):
+            continue
+        possible = session.splittable(domains)
+        choices = torch.arange(possible.shape[1]).expand(len(domains), -1)
+        ahead = CountedLookAhead(session, NEVER, domains)
+        for children in (ahead.estimate(domains, choices), ahead.bound(domains, choices)):
+            assert not bool(children.isnan().any())
+            assert torch.equal(children == -torch.inf, ~possible[..., None].expand(-1, -1, 2))
+        split_already += int((domains.signs != 0).sum())
+        decided += int(((domains.signs == 0) & ~domains.bounds.ambiguous()).sum())
+    assert split_already >= 1
+    assert decided >= 1
+
+
+def always(relaxation: Relaxation, _: DomainBatch) -> Relaxation:
+    return relaxation
+
+
+@pytest.mark.parametrize("tried", [1, 3, 100])
+@pytest.mark.parametrize("count", [0, 1, 10_000])
+def test_the_how_tos_rule_takes_a_relaxation_about_few_relus_or_all(count, tried):
+    """Also with fewer ambiguous ReLUs in a domain than it tries."""
+    seen = set[int]()
+    for kind in KINDS:
+        asked = hard_case(kind, SEEDS[kind][0], safe=True).problem
+        session, domains = open_domains(asked, BOUNDERS["lp"], depth=5)
+        look, relaxation = look_at(session, domains), relaxation_of(session, domains)
+        everything = torch.zeros(6, len(domains), asked.network.neurons, dtype=torch.float64)
+        columns = ("zero", "above", "below", "through", "before", "after")
+        everything[:, :, relaxation.neurons] = torch.stack([getattr(relaxation, name) for name in columns])
+        neurons = torch.arange(asked.network.neurons)[-count:] if count else torch.zeros(0, dtype=torch.int64)
+        said = Relaxation.of(neurons, everything[:, :, neurons], relaxation.point, relaxation.value)
+        rule = shown_brancher(tried=tried)
+        told = replace(look, relaxation=partial(always, said))
+        chosen = rule.decide(rule.prepare(asked), domains, told).neurons
+        assert bool(domains.bounds.ambiguous().gather(1, chosen[:, None]).all())
+        seen |= set(domains.bounds.ambiguous().sum(dim=1).tolist())
+    assert min(seen) < 3 < max(seen)
 
 
 def test_the_highest_are_allowed_ones_whatever_their_values():
@@ -174,7 +258,7 @@ def test_earliest_and_widest_by_loops():
         asked = hard_case(kind, 1, safe=True).problem
         _, domains = open_domains(asked, PlanetLP())
         rules = rule_named("earliest"), rule_named("widest")
-        first, widest = (r.decide(r.prepare(asked), domains).neurons[:, 0].tolist() for r in rules)
+        first, widest = (r.decide(r.prepare(asked), domains).neurons.tolist() for r in rules)
         for d in range(len(domains)):
             sides = zip(domains.bounds.lower[d].tolist(), domains.bounds.upper[d].tolist(), strict=True)
             widths = {n: u - l for n, (l, u) in enumerate(sides) if l < 0 < u}
@@ -186,6 +270,6 @@ def test_the_widest_by_hand():
     bounds = Bounds(tensor([[-1.0, 1.0, -2.0, -2.0]]), tensor([[1.0, 9.0, 1.0, 1.0]]))
     domains = domains_of(bounds, tensor([[1.0]]))
     widest, earliest = rule_named("widest"), rule_named("earliest")
-    assert widest.decide(None, domains).neurons.tolist() == [[2]]
-    assert widest.decide(None, domains, BLIND).neurons.tolist() == [[2, 3, 0]]
-    assert earliest.decide(None, domains, BLIND).neurons.tolist() == [[0, 2]]
+    assert widest.decide(None, domains).neurons.tolist() == [2]
+    assert widest.rank(None, domains, BLIND, 3).tolist() == [[2, 3, 0]]
+    assert earliest.rank(None, domains, BLIND, 2).tolist() == [[0, 2]]

@@ -8,20 +8,19 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.support import Judged, hard_case
+from tests.support import Judged, ToldLookAhead, hard_case
 from torch import Tensor
 
 from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
 from bough.branching.babsr import local_bias, scores
-from bough.branching.base import LookAhead
 from bough.branching.filtered import Filtered
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.problem.problem import Problem
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
@@ -33,14 +32,14 @@ RULES = [Filtered(best, product) for best in (None, 1, 3) for product in (False,
 def some(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains at depth two."""
     case = hard_case(kind, seed, safe=True)
-    bounding = bounder.prepare(case.problem)
-    domains = bounding.root(np.inf, NEVER).domains
+    session = bounder.prepare(case.problem)
+    domains = session.root(np.inf, NEVER).domains
     for _ in range(2):
         domains = split(domains, domains.bounds.ambiguous().int().argmax(dim=1))
-        domains = bounding.bound(domains, np.inf, NEVER).domains
+        domains = session.bound(domains, np.inf, NEVER).domains
         live = torch.isfinite(domains.lower) & domains.bounds.ambiguous().any(dim=1)
-        domains = bounding.unpack(bounding.pack(domains[live]))
-    return bounding, domains
+        domains = session.unpack(session.pack(domains[live]))
+    return session, domains
 
 
 class Noted:
@@ -72,9 +71,9 @@ def check_candidates(problem: Problem, domains: DomainBatch, candidates: Tensor,
 
 
 def looked_up(table: Tensor, domains: DomainBatch, neurons: Tensor) -> Tensor:
-    """Estimates from a table [domains, neurons, 2]."""
-    del domains
-    return table.gather(1, neurons[..., None].expand(-1, -1, 2))
+    """Estimates from a table [domains, neurons, 2], of ReLUs that can be split."""
+    possible = domains.bounds.ambiguous()[..., None].expand(-1, -1, 2)
+    return table.masked_fill(~possible, -torch.inf).gather(1, neurons[..., None].expand(-1, -1, 2))
 
 
 def merit(rule: Filtered, children: Tensor, parent: float) -> float:
@@ -114,8 +113,8 @@ def test_the_choice_is_the_candidate_whose_children_are_best(kind, rule):
         domains = replace(domains, lower=torch.full_like(domains.lower, -1.0))
         table = torch.rand(len(domains), domains.signs.shape[1], 2, generator=torch.Generator().manual_seed(seed)) - 1.1
         look = Noted(partial(looked_up, table))
-        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
-        assert chosen.shape == (len(domains), 1)
+        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(look)).neurons
+        assert chosen.shape == (len(domains),)
         check_candidates(asked, domains, look.candidates, rule.best)
         choices += check_choice(rule, domains, look.candidates, table.__getitem__, chosen)
     assert choices >= 3
@@ -128,36 +127,35 @@ def test_the_choice_by_a_bounders_own_estimates(name, rule):
     choices = 0
     for kind, seed in (("dense", 5), ("residual", 4)):
         asked = hard_case(kind, seed, safe=True).problem
-        bounding, domains = some(kind, seed, BOUNDERS[name])
-        look = Noted(Counted(bounding, NEVER).estimate)
-        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(look)).neurons
+        session, domains = some(kind, seed, BOUNDERS[name])
+        ahead = CountedLookAhead(session, NEVER, domains)
+        look = Noted(ahead.estimate)
+        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(look)).neurons
 
-        def children(
-            at: tuple[int, int], bounding: AbstractSession = bounding, domains: DomainBatch = domains
-        ) -> Tensor:
-            return bounding.estimate(domains[torch.tensor(at[:1])], torch.tensor([at[1:]]), NEVER)[0, 0]
+        def children(at: tuple[int, int], ahead: CountedLookAhead = ahead) -> Tensor:
+            return ahead.estimate(ahead.domains[torch.tensor(at[:1])], torch.tensor([at[1:]]))[0, 0]
 
         choices += check_choice(rule, domains, look.candidates, children, chosen)
     assert choices >= 2
 
 
 def test_estimates_of_the_lp_are_the_childrens_bounds():
-    bounding, domains = some("dense", 5, PlanetLP(early_stop=False))
+    session, domains = some("dense", 5, PlanetLP(early_stop=False))
     candidates = domains.bounds.ambiguous().int().topk(2, dim=1).indices
-    found = bounding.estimate(domains, candidates, NEVER)
+    found = CountedLookAhead(session, NEVER, domains).estimate(domains, candidates)
     assert found.shape == (len(domains), 2, 2)
     for c in range(2):
-        children = bounding.bound(split(domains, candidates[:, c]), np.inf, NEVER).domains.lower.reshape(-1, 2)
+        children = session.bound(split(domains, candidates[:, c]), np.inf, NEVER).domains.lower.reshape(-1, 2)
         close = (found[:, c] - children).abs() <= 1e-6 * (1 + children.abs())
         assert bool((close | (found[:, c] == children)).all())
 
 
 def test_estimates_of_ascent_are_no_higher_than_the_childrens_exact_bounds():
     """One step of ascent is a bound, but for its rounding."""
-    bounding, domains = some("dense", 5, DualAscent())
+    session, domains = some("dense", 5, DualAscent())
     ambiguous = domains.bounds.ambiguous()
     candidates = ambiguous.int().topk(2, dim=1).indices
-    found = bounding.estimate(domains, candidates, NEVER)
+    found = CountedLookAhead(session, NEVER, domains).estimate(domains, candidates)
     case = hard_case("dense", 5, safe=True)
     for d in range(len(domains)):
         for c, (side, sign) in ((c, s) for c in range(2) for s in enumerate((-1, 1))):
@@ -182,14 +180,14 @@ def test_look_ahead_is_counted_as_bounds(name, rule):
         assert judged.seen["domains"] == result.branches + len(case.problem.clauses)
 
 
-def test_several_levels_are_several_relus():
+def test_several_that_are_ranked_are_several_relus():
     _, domains = some("dense", 1, BOUNDERS["lp"])
     domains = domains[domains.bounds.ambiguous().sum(dim=1) >= 3]
     assert len(domains)
     rule = Filtered(best=3, product=False)
     values = torch.rand(len(domains), domains.signs.shape[1], 2)
-    look = LookAhead(partial(looked_up, values), levels=3)
-    chosen = rule.decide(rule.prepare(hard_case("dense", 1, safe=True).problem), domains, look).neurons
+    look = ToldLookAhead(partial(looked_up, values))
+    chosen = rule.rank(rule.prepare(hard_case("dense", 1, safe=True).problem), domains, look, 3)
     assert chosen.shape == (len(domains), 3)
     assert bool(domains.bounds.ambiguous().gather(1, chosen).all())
     assert all(len(set(row)) == 3 for row in chosen.tolist())

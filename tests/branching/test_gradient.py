@@ -64,7 +64,7 @@ def test_the_choice_is_by_the_definition(kind, seed):
     asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 2) for _ in range(3)])
     domains = PlanetLP().prepare(asked).root(0.0, Deadline.never()).domains
     found = steepest_gradients(network, domains, torch.float64)
-    chosen = SteepestGradient().decide(network, domains).neurons[:, 0].tolist()
+    chosen = SteepestGradient().decide(network, domains).neurons.tolist()
     for d in range(len(domains)):
         bounds = domains.bounds.lower[d].numpy(), domains.bounds.upper[d].numpy()
         wanted = slow_steepest(network, *bounds, domains.functional[d].numpy())
@@ -95,4 +95,4 @@ def test_by_hand():
     wide = Bounds(-torch.ones(1, 4).double(), torch.ones(1, 4).double())
     domains = domains_of(wide, tensor([[1.0]]))
     assert steepest_gradients(network, domains, torch.float64).tolist() == [[3.0, 2.0, 1.0, 1.0]]
-    assert SteepestGradient().decide(network, domains).neurons.tolist() == [[0]]
+    assert SteepestGradient().decide(network, domains).neurons.tolist() == [0]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from tests.support import Judged, ascend_in_float64, domains_of, hard_case, tensor
+from tests.support import Judged, ToldLookAhead, ascend_in_float64, domains_of, hard_case, tensor
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent
@@ -19,7 +19,6 @@ from bough.bounds.intermediate import TightBounds
 from bough.bounds.lp import PlanetLP
 from bough.bounds.optimised import OptimisedBounds
 from bough.branching.babsr import local_bias, scores
-from bough.branching.base import LookAhead
 from bough.branching.improvement import LEAST_GAIN, Measure, as_large_a_tree, improvements
 from bough.branching.strong import TIE, Strong, listed
 from bough.branching.subset import Subset
@@ -27,7 +26,7 @@ from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds, DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.search import ahead
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
@@ -43,14 +42,14 @@ SEEDS = {"dense": (1,), "convolutional": (0, 5), "residual": (1, 4), "pooled": (
 
 
 def open_domains(kind: str, seed: int, bounder: AbstractBounder) -> tuple[AbstractSession, DomainBatch]:
-    bounding = bounder.prepare(hard_case(kind, seed, safe=True).problem)
-    domains = bounding.root(0.0, NEVER).domains
+    session = bounder.prepare(hard_case(kind, seed, safe=True).problem)
+    domains = session.root(0.0, NEVER).domains
     domains = domains[~(domains.lower > 0) & domains.bounds.ambiguous().any(dim=1)]
     if len(domains):
         children = split(domains, domains.bounds.ambiguous().int().argmax(dim=1))
-        domains = DomainBatch.concatenate([domains, bounding.bound(children, 0.0, NEVER).domains])
+        domains = DomainBatch.concatenate([domains, session.bound(children, 0.0, NEVER).domains])
         domains = domains[~(domains.lower > 0) & domains.bounds.ambiguous().any(dim=1)]
-    return bounding, bounding.unpack(bounding.pack(domains))
+    return session, session.unpack(session.pack(domains))
 
 
 def slow_improvement(parent: float, children: tuple[float, float], measure: Measure) -> float:
@@ -151,16 +150,16 @@ def test_the_choice_is_brute_forces(kind, name, measure, monkeypatch):
     rule, several = Strong(measure), 0
     for seed in SEEDS[kind]:
         asked = hard_case(kind, seed, safe=True).problem
-        bounding, domains = open_domains(kind, seed, BOUNDERS[name])
+        session, domains = open_domains(kind, seed, BOUNDERS[name])
         if not len(domains):
             continue
-        counted = Counted(bounding, NEVER)
-        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(bound=counted.bound)).neurons[:, 0].tolist()
+        counted = CountedLookAhead(session, NEVER, domains)
+        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=counted.bound)).neurons.tolist()
         assert counted.count == 2 * int(domains.bounds.ambiguous().sum())
         for d in range(len(domains)):
             alone, gains = domains[torch.tensor([d])], {}
             for n in alone.bounds.ambiguous()[0].nonzero()[:, 0].tolist():
-                both = bounding.bound(split(alone, torch.tensor([n])), 0.0, NEVER).domains.lower.tolist()
+                both = session.bound(split(alone, torch.tensor([n])), 0.0, NEVER).domains.lower.tolist()
                 gains[n] = slow_improvement(float(alone.lower), (both[0], both[1]), measure)
             assert gains[chosen[d]] >= max(gains.values()) - 2e-5
             several += len(set(gains.values())) > 1
@@ -181,17 +180,17 @@ def test_equal_improvements_are_decided_by_babsr_and_then_by_number(monkeypatch)
     rounding = 0.1 * TIE * torch.rand(nothing.shape, generator=torch.Generator().manual_seed(0)).double()
     score = torch.where(ambiguous, scores(asked.network, local_bias(asked.network), domains).score, -1.0)
     for table in (nothing, nothing + rounding):
-        chosen = rule.decide(rule.prepare(asked), domains, LookAhead(bound=partial(looked_up, table))).neurons
-        assert chosen[:, 0].tolist() == score.argmax(dim=1).tolist()
+        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=partial(looked_up, table))).neurons
+        assert chosen.tolist() == score.argmax(dim=1).tolist()
     better = nothing.clone()
     last = ambiguous.shape[1] - 1 - ambiguous.flip(1).int().argmax(dim=1)
     better[torch.arange(len(domains)), last] += 10 * TIE
-    chosen = rule.decide(rule.prepare(asked), domains, LookAhead(bound=partial(looked_up, better))).neurons
-    assert chosen[:, 0].tolist() == last.tolist()
+    chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=partial(looked_up, better))).neurons
+    assert chosen.tolist() == last.tolist()
     blank = scores(asked.network, local_bias(asked.network), domains)
     monkeypatch.setattr("bough.branching.strong.scores", lambda *_: replace(blank, score=0 * blank.score))
-    chosen = rule.decide(rule.prepare(asked), domains, LookAhead(bound=partial(looked_up, nothing))).neurons
-    assert chosen[:, 0].tolist() == ambiguous.int().argmax(dim=1).tolist()
+    chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=partial(looked_up, nothing))).neurons
+    assert chosen.tolist() == ambiguous.int().argmax(dim=1).tolist()
 
 
 def test_what_is_listed_is_what_is_tried():
@@ -209,12 +208,12 @@ def test_what_is_listed_is_what_is_tried():
 @pytest.mark.parametrize("name", ["lp", "dual"])
 def test_pieces_are_put_together_in_order(name, monkeypatch):
     ascend_in_float64(monkeypatch)
-    bounding, domains = open_domains("dense", 1, BOUNDERS[name])
+    session, domains = open_domains("dense", 1, BOUNDERS[name])
     candidates = torch.arange(domains.signs.shape[1]).expand(len(domains), -1)
-    whole = Counted(bounding, NEVER).bound(domains, candidates)
+    whole = CountedLookAhead(session, NEVER, domains).bound(domains, candidates)
     monkeypatch.setattr(ahead, "MOST_RELUS", 1)
     for batch in (1, 3):
-        again = Counted(bounding, NEVER, batch=batch).bound(domains, candidates)
+        again = CountedLookAhead(session, NEVER, domains, batch=batch).bound(domains, candidates)
         # How far above the cutoff a closed child is depends on when the others let it go.
         torch.testing.assert_close(again.clamp(max=0), whole.clamp(max=0))
     assert torch.equal((whole != -torch.inf).all(dim=2), domains.bounds.ambiguous())
@@ -222,10 +221,10 @@ def test_pieces_are_put_together_in_order(name, monkeypatch):
 
 
 def test_the_deadline_is_heard():
-    bounding, domains = open_domains("dense", 1, BOUNDERS["dual"])
+    session, domains = open_domains("dense", 1, BOUNDERS["dual"])
     candidates = torch.arange(domains.signs.shape[1]).expand(len(domains), -1)
     with pytest.raises(OutOfTime):
-        Counted(bounding, Deadline.after(0)).bound(domains, candidates)
+        CountedLookAhead(session, Deadline.after(0), domains).bound(domains, candidates)
 
 
 @pytest.mark.parametrize("rule", [Strong(), Strong("max", Subset(best=2))], ids=str)

@@ -7,11 +7,9 @@ import errno
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,11 +27,9 @@ from bough.bounds.lp import PlanetLP
 from bough.branching.babsr import BaBSR
 from bough.budget import Deadline
 from bough.cli import main
-from bough.errors import OutputError
 from bough.falsify.base import NoAttack
 from bough.network.graph import Network
 from bough.problem.onnx_writer import write_network
-from bough.report.record import write_bytes
 from bough.search.loop import Search, search
 from bough.solvers.highs import Highs
 from bough.verdict.result import Verdict
@@ -153,45 +149,6 @@ def test_a_disk_that_fails_leaves_the_old_file(
     assert os.strerror(code) in one_sentence(printed.err)
     assert "the run ended falsified" in printed.err
     assert out.read_text() == "before"
-    assert not leftovers(tmp_path)
-
-
-def test_a_quota(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    (tmp_path / "a").write_text("before")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        with pytest.raises(OutputError, match="File too large"):
-            write_bytes(tmp_path / "a", bytes(5000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (tmp_path / "a").read_text() == "before"
-    assert not leftovers(tmp_path)
-
-
-def test_two_runs_that_write_one_file(tmp_path: Path) -> None:
-    """A reader sees the whole of one or of the other, at every moment."""
-    path, stop, seen = tmp_path / "out", threading.Event(), set()
-    write_bytes(path, b"a" * 50_000)
-
-    def write(letter: bytes) -> None:
-        while not stop.is_set():
-            write_bytes(path, letter * 50_000)
-
-    writers = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b", b"c")]
-    for writer in writers:
-        writer.start()
-    try:
-        for _ in range(200):
-            text = path.read_bytes()
-            assert len(text) == 50_000
-            assert len(set(text)) == 1
-            seen.add(text[0])
-    finally:
-        stop.set()
-        for writer in writers:
-            writer.join()
-    assert len(seen) > 1
     assert not leftovers(tmp_path)
 
 

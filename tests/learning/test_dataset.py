@@ -15,8 +15,19 @@ from safetensors.torch import load_file, save
 from tests.support import generator, normal, sequential
 
 from bough.errors import BadInput, OutputError
+from bough.files.writing import write_bytes
 from bough.learning import dataset
-from bough.learning.dataset import Card, Manifest, Part, encode, read, read_card, read_shard, read_shards, split_of
+from bough.learning.dataset import (
+    Manifest,
+    Part,
+    SampleCard,
+    encode,
+    read,
+    read_card,
+    read_shard,
+    read_shards,
+    split_of,
+)
 from bough.learning.labels import Collected
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, Scene
@@ -25,7 +36,7 @@ from bough.problem.onnx import read_network
 from bough.problem.onnx_writer import write_network
 
 WIDE = ("lower", "upper", "zero", "above", "below", "through", "before", "after")
-CARD = Card(
+CARD = SampleCard(
     name="tiny-dots-train0",
     network="tiny",
     sha256="",
@@ -90,19 +101,22 @@ class Folder:
         write_network(network(), path / "net.onnx")
         data = (path / "net.onnx").read_bytes()
         self.sha256 = hashlib.sha256(data).hexdigest()
-        dataset.write_whole(dataset.network_path(path, self.sha256), data)
+        write_bytes(dataset.network_path(path, self.sha256), data, parents=True)
         self.cards = [
             replace(CARD, name=f"tiny-dots-train{k:02}", image=k, sha256=self.sha256, samples=k % 3 + 1)
             for k in range(images)
         ]
-        manifest = Manifest(path, {"samples": 20}, self.notes.append)
-        for card in self.cards:
-            self.write(card, encode(card, collected(card.samples, card.image)))
-            manifest.add(card, seconds=1.0)
+        with self.manifest() as manifest:
+            for card in self.cards:
+                self.write(card, encode(card, collected(card.samples, card.image)))
+                manifest.add(card, seconds=1.0)
 
-    def write(self, card: Card, data: bytes) -> Path:
+    def manifest(self) -> Manifest:
+        return Manifest(self.path, {"samples": 20}, self.notes.append)
+
+    def write(self, card: SampleCard, data: bytes) -> Path:
         path = dataset.shard_path(self.path, card.name)
-        dataset.write_whole(path, data)
+        write_bytes(path, data, parents=True)
         return path
 
     def shard(self, k: int) -> Path:
@@ -158,8 +172,8 @@ def test_a_card_that_lies_about_its_samples_is_a_defect():
 @pytest.mark.parametrize("wrong", [{"mode": "deepest"}, {"image": "1"}, {"image": True}, {"clip": 1}, {"eps": "0.1"}])
 def test_a_card_holds_what_it_should(wrong):
     with pytest.raises(BadInput):
-        Card.read({**asdict(CARD), **wrong})
-    assert Card.read({**asdict(CARD), "else": 1}) == CARD
+        SampleCard.read({**asdict(CARD), **wrong})
+    assert SampleCard.read({**asdict(CARD), "else": 1}) == CARD
 
 
 # Folders
@@ -308,7 +322,7 @@ def test_a_network_that_is_gone_or_another_one_leaves_nothing(folder):
 def test_a_folder_without_samples_is_bad_input(tmp_path):
     with pytest.raises(BadInput, match="give a folder that bough label wrote"):
         read(tmp_path)
-    Manifest(tmp_path, {}, print)
+    Manifest(tmp_path, {}, print).close()
     with pytest.raises(BadInput, match="holds no samples; make some"):
         read(tmp_path)
     with pytest.raises(BadInput, match="holds no samples for validation"):
@@ -319,12 +333,20 @@ def test_a_folder_without_samples_is_bad_input(tmp_path):
 
 
 def test_a_manifest_goes_on_where_it_was(folder):
-    again = Manifest(folder.path, {"samples": 20}, folder.notes.append)
-    assert [Card.read(entry) for entry in again.entries.values()] == folder.cards
-    again.settle([card.name for card in reversed(folder.cards)])
-    once_more = Manifest(folder.path, {"samples": 20}, folder.notes.append)
-    assert list(once_more.entries) == [card.name for card in reversed(folder.cards)]
+    with folder.manifest() as again:
+        assert [SampleCard.read(entry) for entry in again.by_name.values()] == folder.cards
+        again.settle([card.name for card in reversed(folder.cards)])
+    with folder.manifest() as once_more:
+        assert list(once_more.by_name) == [card.name for card in reversed(folder.cards)]
     assert folder.notes == []
+
+
+def test_two_runs_on_one_manifest(folder):
+    with folder.manifest() as first:
+        for _ in range(2):
+            with pytest.raises(OutputError, match=r"another run is at work on .*samples\.jsonl; wait for its end"):
+                folder.manifest()
+            first.settle([card.name for card in reversed(folder.cards)])  # which puts another file in its place
 
 
 def test_the_manifest_of_another_run_is_refused(folder):
@@ -337,10 +359,10 @@ def test_half_a_line_is_dropped_with_a_note(folder):
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     assert len(list(read(folder.path))) == 12  # the shard is there and tells all
-    again = Manifest(folder.path, {"samples": 20}, folder.notes.append)
-    assert len(again.entries) == 11
-    assert "middle of a line" in folder.notes[0]
-    again.add(folder.cards[-1], seconds=1.0)
+    with folder.manifest() as again:
+        assert len(again.entries) == 11
+        assert "middle of a line" in folder.notes[0]
+        again.add(folder.cards[-1], seconds=1.0)
     assert path.read_bytes() == whole
 
 
@@ -353,9 +375,3 @@ def test_a_manifest_of_something_else_is_bad_input(folder, line, place):
     path.write_bytes(b"".join([*lines[: place - 1], line, *lines[place:]]))
     with pytest.raises(BadInput, match=f"line {place}"):
         read(folder.path)
-
-
-def test_a_file_that_cannot_be_written_is_told(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write"):
-        dataset.write_whole(tmp_path / "file" / "shard", b"1")

@@ -6,21 +6,21 @@ import pytest
 import torch
 from tests.learning.scenes import seen
 from tests.learning.tiny import BOUNDERS, NEVER, Tiny, open_domains
-from tests.support import hard_case, samples
+from tests.support import hard_case, relaxation_of, samples
 
 from bough.bounds.lp import PlanetLP
 from bough.branching.random import RandomChoice
 from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
-from bough.learning.gnn import build
 from bough.learning.halves import Halves, cut, slopes
 from bough.learning.labels import Collected, Collector, Plan
-from bough.learning.lessons import Aim, Lessons, Tally
+from bough.learning.lessons import Aim, Lessons, LessonTally
 from bough.learning.loss import judge
 from bough.learning.model import AbstractModel
+from bough.learning.presets import TrainingRecipe, build
 from bough.learning.scene import Graph, Scene, see
-from bough.learning.train import Recipe, train
+from bough.learning.train import train
 from bough.network import walk
 from bough.problem.problem import Problem
 from bough.problem.property import Ball, Box, Property
@@ -32,9 +32,8 @@ CPU = torch.device("cpu")
 
 def looked_at(kind: str, seed: int, bounds: str) -> tuple[Problem, DomainBatch, Graph, Scene]:
     asked = hard_case(kind, seed, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS[bounds])
-    relaxed = bounding.relaxed(domains, NEVER)
-    assert relaxed is not None
+    session, domains = open_domains(asked, BOUNDERS[bounds])
+    relaxed = relaxation_of(session, domains)
     return asked, domains, Graph.of(asked, domains, relaxed), see(asked, domains, relaxed)
 
 
@@ -87,9 +86,9 @@ def least(asked: Problem, domains: DomainBatch, row: int, box: Box) -> float:
 def test_at_the_root_a_half_is_a_problem_of_its_own():
     bounder = PlanetLP(early_stop=False)
     asked = hard_case("dense", 5, safe=True).problem
-    bounding = bounder.prepare(asked)
-    root = bounding.root(torch.inf, NEVER).domains[torch.tensor([0])]
-    relaxed = bounding.relaxed(root, NEVER)
+    session = bounder.prepare(asked)
+    root = session.root(torch.inf, NEVER).domains[torch.tensor([0])]
+    relaxed = session.relaxed(root, NEVER)
     assert relaxed is not None
     graph, scene = Graph.of(asked, root, relaxed), see(asked, root, relaxed)
     halves = Halves(asked, bounder, asked.network.inputs, NEVER).bound(root, graph, scene)
@@ -162,7 +161,7 @@ def lessons() -> tuple[Lessons, Lessons]:
 
 def test_inputs_can_be_learnt_about(tmp_path, lessons):
     training, _ = lessons
-    recipe = Recipe("paper", epochs=30, rate=5e-3, batch=4, group=4, inputs=True, seed=1)
+    recipe = TrainingRecipe("paper", epochs=30, rate=5e-3, batch=4, group=4, inputs=True, seed=1)
     trained = train(
         recipe,
         training,
@@ -174,15 +173,15 @@ def test_inputs_can_be_learnt_about(tmp_path, lessons):
         lambda r: build(r.preset, width=16),
     )
     first, last = trained.history[0], trained.history[-1]
-    assert last["training"]["loss"] < 0.8 * first["training"]["loss"]
+    assert last.training.loss < 0.8 * first.training.loss
     part = training.parts[0]
     scores = recipe.aim.scores(trained.model, part)
     assert scores.shape == (len(part), part.children.shape[1] + part.graph.network.inputs)
     assert torch.equal(scores[:, : part.children.shape[1]], trained.model(part.graph, part.scene))
     both = torch.cat([part.improvements(), part.input_improvements()], dim=1)
-    tally = Tally(CPU)
+    tally = LessonTally(CPU)
     recipe.aim.losses(scores, part, tally)
-    assert tally.figures()["accuracy"] == pytest.approx(float(judge(scores, both).relative.float().mean()))
+    assert tally.figures().accuracy == pytest.approx(float(judge(scores, both).relative.float().mean()))
 
 
 def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
@@ -190,7 +189,7 @@ def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
     silent = Lessons(tuple(replace(part, halves=None) for part in validation.parts), CPU)
 
     def run(given: Lessons, model: AbstractModel) -> None:
-        recipe = Recipe("paper", epochs=1, inputs=True)
+        recipe = TrainingRecipe("paper", epochs=1, inputs=True)
         train(recipe, training, given, tmp_path, lambda _: None, lambda *_: None, NEVER, lambda _: model)
 
     with pytest.raises(BadInput, match=r"1 of 1 properties for validation say nothing about inputs; label them with"):
@@ -199,4 +198,4 @@ def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
         with pytest.raises(BadInput, match="scores ReLUs only"):
             run(validation, model)
     with pytest.raises(BadInput, match="say nothing about inputs; label with --inputs"):
-        Aim(inputs=True).losses(torch.zeros(1, 1), silent.parts[0], Tally(CPU))
+        Aim(inputs=True).losses(torch.zeros(1, 1), silent.parts[0], LessonTally(CPU))

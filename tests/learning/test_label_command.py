@@ -1,9 +1,8 @@
 """`bough label` as a script sees it, over a tiny network and data set: every end, and every bad input."""
 
 import json
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import wait
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.support import failing
 from bough import api
 from bough.cli import main
 from bough.errors import SolverFailure
+from bough.jobs.pool import Pool
 from bough.learning import dataset as samples
 from bough.learning.dataset import read, read_shards, split_of
 from bough.learning.gnn import Local
@@ -217,7 +217,7 @@ def test_trees_are_grown_and_learnt_from(label, capsys):
     told = json.loads((label.folder / "better" / "training.json").read_text())["recipe"]
     assert (told["measure"], told["loss"], told["start"]) == ("size", "expected", "cifar-local")
     (old, was), (new, card) = load(shipped("cifar-local")), load(label.folder / "better" / "weights.safetensors")
-    assert card.data["start"]["settings"] == was.settings  # where they are from is not lost
+    assert asdict(card)["data"]["start"]["settings"] == was.settings  # where they are from is not lost
     assert isinstance(old, Local)
     assert isinstance(new, Local)
     assert torch.equal(old.relus.standard.mean, new.relus.standard.mean)  # scales stay
@@ -400,15 +400,28 @@ def test_a_property_that_fails_is_missing(label, monkeypatch):
 
 
 def test_a_lost_process_is_said_and_what_is_there_kept(label, monkeypatch):
-    def kill(*arguments: Any, **options: Any) -> Any:
-        for process in multiprocessing.active_children():
-            process.kill()
-        return wait(*arguments, **options)
+    wait = Pool.wait
 
-    monkeypatch.setattr(labelling, "wait", kill)
+    def kill(pool: Pool, seconds: float) -> Any:
+        for worker in pool._workers:
+            if worker.ready:
+                worker.process.kill()
+        return wait(pool, seconds)
+
+    monkeypatch.setattr(Pool, "wait", kill)
     status, said = label(*FAST, "--jobs", 2)
     assert status == 3
-    assert "a process was lost" in said
+    assert "a process was lost, as a rule because memory ran out; go on with fewer --jobs" in said
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_that_cannot_be_written_is_the_end(label, jobs):
+    label.out.mkdir()
+    (label.out / samples.SHARDS).touch()
+    status, said = label(*FAST, "--resume", "--jobs", jobs)
+    assert status == 2
+    assert said.splitlines()[-1].startswith(f"bough: cannot write {label.out / samples.SHARDS}/")
+    assert "failed" not in said
 
 
 # Bad input

@@ -1,4 +1,4 @@
-"""The operator tables: complete, forward right against PyTorch, and backward the transpose of forward."""
+"""The walks: forward right against PyTorch, and backward the transpose of forward."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from bough.network import ops, walk
+from bough.network import walk
 from bough.network.graph import Network
 from bough.network.rewrite import GraphBuilder
 
@@ -18,20 +18,14 @@ def rand(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def test_every_operator_has_a_row_in_every_table():
-    assert set(walk.APPLY) == set(ops.OPERATORS)
-    # The input ends a walk, and what a ReLU does is the caller's.
-    assert set(walk.TRANSPOSE) == set(ops.OPERATORS) - {ops.Input, ops.Relu}
-
-
 def assert_transposed(network: Network, batch: int = 2) -> None:
-    """<f, W x + b> = <W^T f, x> + <f, b>, with the bias from `bias_term`; no ReLUs in here."""
+    """<f, W x + b> = <W^T f, x> + <f, b>, with the bias from `bias_term`; no ReLUs in it."""
     x, f = rand(batch, *network.input_shape), rand(batch, *network.nodes[-1].shape)
     biases = torch.zeros(batch, dtype=torch.float64)
 
     def visit(i: int, g: Tensor) -> None:
         nonlocal biases
-        term = walk.bias_term(network.nodes[i].op, g)
+        term = network.nodes[i].op.bias_term(g)
         biases = biases if term is None else biases + term
 
     y = walk.forward(network, x)[-1]
@@ -106,14 +100,14 @@ def test_an_output_that_is_the_input():
     network = builder.build(builder.input((3,)))
     x = rand(2, 3)
     assert torch.equal(walk.evaluate(network, x), x)
-    assert torch.equal(walk.backward(network, 0, x, lambda _, g: g, lambda _, g: None), x)
+    assert torch.equal(walk.backward(network, 0, x, lambda _, g: g), x)
 
 
 def test_relus_are_passed_by_the_callers_rule():
     builder = GraphBuilder()
     x = builder.input((3,))
     network = builder.build(builder.relu(builder.scale(x, 2.0)))
-    back = walk.backward(network, 2, torch.ones(1, 3, dtype=torch.float64), lambda i, g: g * 5 * i, lambda i, g: None)
+    back = walk.backward(network, 2, torch.ones(1, 3, dtype=torch.float64), lambda i, g: g * 5 * i)
     assert torch.equal(back, torch.full((1, 3), 20.0, dtype=torch.float64))
 
 
@@ -123,3 +117,32 @@ def test_evaluate_takes_points_flat_or_shaped(flat):
     network = builder.build(builder.relu(builder.input((2, 3))))
     x = rand(4, 6) if flat else rand(4, 2, 3)
     assert torch.equal(walk.evaluate(network, x), x.reshape(4, 6).relu())
+
+
+def test_anything_can_be_carried_that_passes_affine_nodes_and_can_be_joined():
+    """The ways from the output back to each node, as words."""
+    builder = GraphBuilder()
+    x = builder.input((2,))
+    y = builder.relu(builder.scale(x, 2.0))
+    network = builder.build(builder.add(builder.scale(y, 3.0), y))
+    met: list[tuple[int, str]] = []
+
+    def affine(i: int, word: str) -> list[str]:
+        return [f"{word}{i}"] * len(network.nodes[i].inputs)
+
+    def visit(i: int, word: str) -> None:
+        met.append((i, word))
+
+    words = walk.carry(
+        network, 4, "", lambda i, word: f"({word})r{i}", affine, lambda a, b: f"{b}+{a}", visit, {1: "-"}
+    )
+    assert words == "(43+4)r2+-1"
+    assert met == [(4, ""), (3, "4"), (2, "43+4"), (1, "(43+4)r2+-")]
+    assert walk.carry(network, 0, "", lambda i, word: word, affine, lambda a, b: a) == ""
+
+
+def test_relus_going_forward_are_the_callers_where_it_has_a_rule():
+    builder = GraphBuilder()
+    network = builder.build(builder.scale(builder.relu(builder.input((3,))), 2.0))
+    x = rand(2, 3)
+    assert torch.equal(walk.forward(network, x, lambda i, z: z + i)[-1], 2 * (x + 1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import domains_of
+from tests.support import Packing, domains_of
 
 from bough.domain.batch import Bounds
 from bough.report import console
@@ -24,7 +24,7 @@ class Terminal(io.StringIO):
 
 def state(**changes: Any) -> SearchState:
     """A search with two open domains."""
-    frontier = Frontier()
+    frontier = Frontier(Packing())
     ones = torch.ones(2, 3, dtype=torch.float64)
     frontier.push(domains_of(Bounds(-ones, ones), ones[:, :1]))
     known = {"frontier": frontier, "started": True, "root_lower": -2.5, "branches": 6, "depth": 3}
@@ -35,7 +35,7 @@ def test_before_and_after_the_root() -> None:
     assert progress_text(state(started=False), 3.4) == "bounding the root   3 s"
     said = progress_text(state(), 12.3)
     assert said == "2 open domains   bound - (root -2.5)   6 branches   depth 3   12 s"
-    assert "bound 1.25 (" in progress_text(state(frontier=Frontier(), closed=1.25), 0.0)
+    assert "bound 1.25 (" in progress_text(state(frontier=Frontier(Packing()), closed=1.25), 0.0)
 
 
 def test_a_log_gets_a_line_now_and_then() -> None:

@@ -62,7 +62,7 @@ def test_other_suffix_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_folder_is_an_output_error(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot write"):
         counterexample_picture(tmp_path / "none" / "p.png", np.zeros((1, 4, 4)), np.zeros((1, 4, 4)), CAPTION)
 
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import domains_of, generator, integer, tensor
+from tests.support import Packing, domains_of, generator, integer, tensor
 from torch import Tensor
 
 from bough.budget import OutOfMemory
+from bough.domain.arrays import Arrays
 from bough.domain.batch import Bounds, DomainBatch
 from bough.search import frontier as module
-from bough.search.frontier import FIRST_CAPACITY, Frontier, Pool
+from bough.search.frontier import FIRST_CAPACITY, Frontier, RowPool
 
 
 def some(lowers: list[float], depth: int = 0) -> DomainBatch:
@@ -28,7 +29,7 @@ def some(lowers: list[float], depth: int = 0) -> DomainBatch:
 
 @given(st.lists(st.floats(-10, 10) | st.just(-float("inf")), min_size=1, max_size=20), st.integers(1, 5))
 def test_the_lowest_bounds_come_first(lowers, count):
-    frontier = Frontier()
+    frontier = Frontier(Packing())
     frontier.push(some(lowers))
     taken: list[float] = []
     while len(frontier):
@@ -39,7 +40,7 @@ def test_the_lowest_bounds_come_first(lowers, count):
 
 
 def test_the_newest_of_equals_comes_first():
-    frontier = Frontier()
+    frontier = Frontier(Packing())
     for depth in range(3):
         frontier.push(some([1.0], depth))
     assert [int(frontier.pick(1).depth) for _ in range(3)] == [2, 1, 0]
@@ -47,7 +48,7 @@ def test_the_newest_of_equals_comes_first():
 
 @given(st.lists(st.floats(-10, 10), max_size=20), st.floats(-10, 10))
 def test_pruning_drops_what_is_above_and_says_the_lowest_of_it(lowers, cutoff):
-    frontier = Frontier()
+    frontier = Frontier(Packing())
     frontier.push(some(lowers))
     above = [v for v in lowers if v > cutoff]
     assert frontier.prune(cutoff) == min(above, default=float("inf"))
@@ -66,7 +67,7 @@ def numbered(lowers: list[float], first: int) -> DomainBatch:
 
 
 def row_bytes() -> int:
-    frontier = Frontier()
+    frontier = Frontier(Packing())
     frontier.push(some([0.0]))
     return frontier.bytes
 
@@ -75,7 +76,7 @@ def row_bytes() -> int:
 def test_what_is_spilt_comes_back(room):
     """Pushes and picks at random, against a plain dictionary: every domain comes out once, as it went in."""
     g = generator(room)
-    frontier, known, first = Frontier(device_bytes=room * row_bytes()), dict[int, float](), 0
+    frontier, known, first = Frontier(Packing(), device_bytes=room * row_bytes()), dict[int, float](), 0
     for step in range(80):
         if step % 40 < 25:
             lowers = torch.randn(integer(g, 1, 12), generator=g).double().tolist()
@@ -99,7 +100,7 @@ def test_what_is_spilt_comes_back(room):
 
 
 def test_the_best_bounded_half_is_spilt_and_comes_back_lowest_first():
-    frontier = Frontier(device_bytes=8 * row_bytes())
+    frontier = Frontier(Packing(), device_bytes=8 * row_bytes())
     frontier.push(numbered([float(k) for k in range(16)], 0))
     assert frontier._far is not None
     assert frontier._far.used == 8
@@ -110,7 +111,7 @@ def test_the_best_bounded_half_is_spilt_and_comes_back_lowest_first():
 
 
 def test_when_the_host_is_full_there_is_an_error_and_nothing_is_lost():
-    frontier = Frontier(device_bytes=4 * row_bytes(), host_bytes=3 * row_bytes())
+    frontier = Frontier(Packing(), device_bytes=4 * row_bytes(), host_bytes=3 * row_bytes())
     frontier.push(numbered([0.0, 1.0, 2.0, 3.0], 0))
     with pytest.raises(OutOfMemory, match="8 open domains"):
         frontier.push(numbered([4.0, 5.0, 6.0, 7.0], 4))
@@ -120,7 +121,7 @@ def test_when_the_host_is_full_there_is_an_error_and_nothing_is_lost():
 
 
 def test_spilt_domains_are_pruned_too():
-    frontier = Frontier(device_bytes=4 * row_bytes())
+    frontier = Frontier(Packing(), device_bytes=4 * row_bytes())
     frontier.push(numbered([float(k) for k in range(12)], 0))
     assert frontier.prune(2.5) == 3.0
     assert len(frontier) == 3
@@ -128,7 +129,7 @@ def test_spilt_domains_are_pruned_too():
 
 
 def test_arrays_grow_and_free_rows_are_used_again():
-    frontier, count = Frontier(), 3 * FIRST_CAPACITY
+    frontier, count = Frontier(Packing()), 3 * FIRST_CAPACITY
     for start in range(0, count, 500):
         frontier.push(numbered([float((7 * k) % count) for k in range(start, min(start + 500, count))], start))
     assert frontier.pick(count - 10).lower.tolist() == [float(k) for k in range(count - 10)]
@@ -142,12 +143,12 @@ def test_arrays_grow_and_free_rows_are_used_again():
 
 def test_an_empty_frontier_has_nothing_to_pick():
     with pytest.raises(IndexError):
-        Frontier().pick(1)
+        Frontier(Packing()).pick(1)
 
 
 def test_domains_without_a_bound_survive_the_move_to_the_host():
     """Minus infinity, turned round to look for the highest bounds, once passed for a free row."""
-    frontier = Frontier(device_bytes=8 * row_bytes(), host_bytes=float("inf"))
+    frontier = Frontier(Packing(), device_bytes=8 * row_bytes(), host_bytes=float("inf"))
     for first, count in ((0, 12), (100, 3), (200, 12)):
         frontier.push(numbered([-float("inf")] * count, first))
     got: list[int] = []
@@ -159,12 +160,13 @@ def test_domains_without_a_bound_survive_the_move_to_the_host():
 def test_domains_that_cannot_be_unpacked_stay_open():
     fails = [True, False]
 
-    def unpack(columns: tuple[Tensor, ...]) -> DomainBatch:
-        if fails.pop(0):
-            raise torch.OutOfMemoryError
-        return DomainBatch.from_columns(columns)
+    class Failing(Packing):
+        def unpack(self, packed: Arrays) -> DomainBatch:
+            if fails.pop(0):
+                raise torch.OutOfMemoryError
+            return super().unpack(packed)
 
-    frontier = Frontier(unpack=unpack)
+    frontier = Frontier(Failing())
     frontier.push(some([1.0, 2.0, 3.0]))
     with pytest.raises(torch.OutOfMemoryError):
         frontier.pick(2)
@@ -182,15 +184,15 @@ def test_where_the_device_is_full_domains_go_to_the_host(monkeypatch, which):
             raise torch.OutOfMemoryError
         return cat(tensors)
 
-    frontier, growing, room = Frontier(), True, FIRST_CAPACITY
-    grow = Pool._grow
+    frontier, growing, room = Frontier(Packing()), True, FIRST_CAPACITY
+    grow = RowPool._grow
 
-    def grows(pool: Pool) -> None:
+    def grows(pool: RowPool) -> None:
         nonlocal growing
         growing = pool is frontier._near
         grow(pool)
 
-    monkeypatch.setattr(Pool, "_grow", grows)
+    monkeypatch.setattr(RowPool, "_grow", grows)
     monkeypatch.setattr(torch, "cat", full)
     monkeypatch.setattr(module, "MOVED", 100)
     for start in range(0, 3 * room, room // 2):
@@ -201,16 +203,16 @@ def test_where_the_device_is_full_domains_go_to_the_host(monkeypatch, which):
 
 
 def test_a_move_that_fails_leaves_domains_where_they_were(monkeypatch):
-    frontier = Frontier(device_bytes=8 * row_bytes())
+    frontier = Frontier(Packing(), device_bytes=8 * row_bytes())
     frontier.push(numbered([float(k) for k in range(6)], 0))
-    push, full = Pool.push, [True]
+    push, full = RowPool.push, [True]
 
-    def fails(pool: Pool, *what: Any) -> None:
+    def fails(pool: RowPool, *what: Any) -> None:
         if pool is frontier._far and full:
             raise MemoryError
         push(pool, *what)
 
-    monkeypatch.setattr(Pool, "push", fails)
+    monkeypatch.setattr(RowPool, "push", fails)
     with pytest.raises(MemoryError):
         frontier.push(numbered([float(k) for k in range(6, 12)], 6))
     assert frontier.pick(12).lower.tolist() == [float(k) for k in range(12)]

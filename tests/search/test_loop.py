@@ -28,8 +28,9 @@ from bough.bounds.ascent import Ascent
 from bough.bounds.base import AbstractBounder, AbstractSession, Bounded
 from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
+from bough.bounds.witness import AbstractWitness
 from bough.branching.babsr import BaBSR
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision
 from bough.branching.earliest import Earliest
 from bough.branching.filtered import Filtered
 from bough.branching.gradient import SteepestGradient
@@ -40,7 +41,7 @@ from bough.domain.batch import DomainBatch
 from bough.falsify.base import NoAttack
 from bough.problem.problem import Problem
 from bough.search.frontier import Frontier
-from bough.search.loop import Goal, Memory, Search, SearchState, init, search, step
+from bough.search.loop import Goal, MemoryLimits, Search, SearchState, init, search, step
 from bough.search.observe import AbstractObserver
 from bough.verdict.result import Result, Verdict
 
@@ -52,13 +53,13 @@ NONSENSE: dict[str, Callable[[DomainBatch], Tensor]] = {
     "far below": lambda d: torch.full((len(d),), -(10**9)),
     "the first": lambda d: torch.zeros(len(d), dtype=torch.int64),
     "decided": lambda d: (~d.bounds.ambiguous()).int().argmax(dim=1),
-    "split already": lambda d: d.last_split,
+    "split already": lambda d: d.last_split[:, 0],
     "any number": lambda d: torch.randint(-5, 30, (len(d),)),
 }
 
 
 @dataclass(frozen=True, eq=False)
-class Nonsense(AbstractBrancher):
+class Nonsense(AbstractBrancher[None]):
     """Answers whatever it likes."""
 
     answer: Callable[[DomainBatch], Tensor]
@@ -66,7 +67,7 @@ class Nonsense(AbstractBrancher):
     def prepare(self, problem: Problem) -> None:
         """Remember nothing."""
 
-    def decide(self, memory: object, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(self, memory: None, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[None]:
         del memory, look
         return Decision(self.answer(domains), None)
 
@@ -90,8 +91,8 @@ class Spoilt(AbstractBounder):
     spoil: Callable[[Bounded], Bounded]
     after: int = 0
 
-    def prepare(self, problem: Problem) -> "_Spoiling":
-        return _Spoiling(self, PlanetLP().prepare(problem))
+    def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> "_Spoiling":
+        return _Spoiling(self, PlanetLP().prepare(problem, witness))
 
 
 class _Spoiling(AbstractSession):
@@ -307,7 +308,7 @@ def test_a_search_through_the_host_loses_nothing(name, device_bytes):
         case, watch = hard_case(kind, seed, safe=safe), Spilling()
         judged = Judged(BOUNDERS[name], case)
         run = Search(case.problem, judged, RandomChoice(seed), NoAttack(), NEVER, batch=4, observers=(watch,))
-        result = search(replace(run, memory=Memory(device_bytes)))
+        result = search(replace(run, memory=MemoryLimits(device_bytes)))
         assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
         assert result.lower_bound <= case.least + 1e-6
         if safe:
@@ -321,7 +322,7 @@ def test_a_search_through_the_host_loses_nothing(name, device_bytes):
 def test_a_full_memory_ends_a_search_that_keeps_what_it_knows(name, host_bytes):
     case, watch = hard_case("dense", 1, safe=True), Interrupting(KeyboardInterrupt(), 10**9)
     run = Search(case.problem, Judged(BOUNDERS[name], case), RandomChoice(0), NoAttack(), NEVER, batch=4)
-    result = search(replace(run, memory=Memory(1000.0, host_bytes), observers=(watch,)))
+    result = search(replace(run, memory=MemoryLimits(1000.0, host_bytes), observers=(watch,)))
     assert result.verdict is Verdict.UNKNOWN
     assert "--memory" in result.reason
     assert "open domains fill the memory budget" in result.reason
@@ -347,7 +348,7 @@ def test_a_limit_of_bounds_ends_the_search_with_the_step_that_reaches_it(limit):
 # The cost of a step
 
 
-RULES: tuple[AbstractBrancher, ...] = (
+RULES: tuple[AbstractBrancher[Any], ...] = (
     BaBSR(),
     BaBSR(worse_side=True),
     Filtered(),
@@ -373,7 +374,7 @@ def wide_problem() -> Problem:
     return simple_problem(network, [-1.0] * 10, [1.0] * 10, [[0.75]], [0.75 * float(y.min()) - 0.2])
 
 
-def lines_of(run: Search, bounding: AbstractSession, state: SearchState) -> tuple[SearchState, int]:
+def lines_of(run: Search, session: AbstractSession, state: SearchState) -> tuple[SearchState, int]:
     """A step, and how many lines of bough's own files it executes."""
     lines = 0
 
@@ -387,7 +388,7 @@ def lines_of(run: Search, bounding: AbstractSession, state: SearchState) -> tupl
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        return step(run, bounding, state), lines
+        return step(run, session, state), lines
     finally:
         sys.settrace(before)
 
@@ -397,15 +398,15 @@ def test_a_step_takes_as_many_lines_whatever_the_batch(rule):
     """Nothing in a step loops over domains in Python: 256 of them take what 16 do, but for a few lines."""
     asked = wide_problem()
     run = Search(asked, DualAscent(Ascent(steps=4)), rule, NoAttack(), NEVER, batch=64)
-    bounding = run.bounder.prepare(asked)
-    state = SearchState(Frontier(bounding.pack, bounding.unpack), rule.prepare(asked))
-    state = init(run, bounding, state)
+    session = run.bounder.prepare(asked)
+    state = SearchState(Frontier(session), rule.prepare(asked))
+    state = init(run, session, state)
     while len(state.frontier) < 600:
         assert len(state.frontier)
-        state = step(run, bounding, state)
+        state = step(run, session, state)
     counts = {}
     for batch in (16, 256):
-        state, counts[batch] = lines_of(replace(run, batch=batch), bounding, state)
+        state, counts[batch] = lines_of(replace(run, batch=batch), session, state)
     print(counts)  # noqa: T201 - pytest shows it on demand
     assert counts[16] > 100
     assert abs(counts[256] - counts[16]) <= 24

@@ -326,9 +326,9 @@ def _read_image(data: bytes, folder: Path) -> object:
 
 
 def _read_log(data: bytes, folder: Path) -> object:
-    from bough.zoo.log import Log
+    from bough.zoo.log import ProbeLog
 
-    return Log(_written(folder, "a.log", data), RECIPE, lambda _: None)
+    return ProbeLog(_written(folder, "a.log", data), RECIPE, lambda _: None)
 
 
 def _unsafe() -> Any:
@@ -368,9 +368,9 @@ RECIPE = {"dataset": "dots", "seed": 0}
 
 
 def _records() -> tuple[bytes, ...]:
-    from bough.report.record import Run, record
+    from bough.report.record import Run, Settings, record
 
-    run = Run("a.onnx", "a.vnnlib", "bab", "lp", "tight", "babsr", 8, 0, 60.0)
+    run = Run("a.onnx", "a.vnnlib", "bab", Settings("lp", "tight", "babsr", 8, 0, 60.0))
     entry = record(run, None, "broken")
     return tuple((json.dumps({**entry, "seed": k}) + "\n").encode() * (k + 1) for k in range(3))
 
@@ -414,14 +414,14 @@ def _shards() -> tuple[bytes, ...]:
 
 
 def _weights() -> tuple[bytes, ...]:
-    from bough.learning.gnn import build
-    from bough.learning.weights import Card, save
+    from bough.learning.presets import build
+    from bough.learning.weights import WeightsCard, save
 
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for preset in ("local", "fast"):
             paths.append(Path(folder) / f"{preset}.safetensors")
-            save(paths[-1], build(preset), Card("dual"))
+            save(paths[-1], build(preset), WeightsCard("dual"))
         return tuple(path.read_bytes() for path in paths)
 
 
@@ -444,10 +444,10 @@ def _images() -> tuple[bytes, ...]:
 def _logs() -> tuple[bytes, ...]:
     head = {"schema": "bough.properties/1", "recipe": RECIPE}
     with tempfile.TemporaryDirectory() as folder:
-        from bough.zoo.log import Log
+        from bough.zoo.log import ProbeLog
 
         path = Path(folder) / "a.log"
-        log = Log(path, RECIPE, lambda _: None)
+        log = ProbeLog(path, RECIPE, lambda _: None)
         log.skip(3, "wrong label")
         return (path.read_bytes(), (json.dumps(head) + '\n{"image": 1}\n').encode())
 

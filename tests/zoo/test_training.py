@@ -128,6 +128,20 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, example
         assert torch.equal(ours, theirs)
 
 
+def test_a_training_killed_while_it_wrote_has_one_line_for_each_epoch(tmp_path, examples):
+    run(tmp_path, examples, replace(QUICK, epochs=2))
+    whole = (tmp_path / EPOCHS).read_text()
+    for more in ('{"epoch": 3, "of": 4, "eps"', whole.splitlines(keepends=True)[-1].replace(": 2,", ": 3,", 1)):
+        (tmp_path / EPOCHS).write_text(whole + more)  # and the checkpoint is of the epoch before
+        run(tmp_path, examples, replace(QUICK, epochs=3))
+        lines = [json.loads(line) for line in (tmp_path / EPOCHS).read_text().splitlines()]
+        assert [line["epoch"] for line in lines] == [1, 2, 3]
+        (tmp_path / CHECKPOINT).unlink()
+        run(tmp_path, examples, replace(QUICK, epochs=2))
+    (tmp_path / EPOCHS).unlink()
+    assert run(tmp_path, examples, replace(QUICK, epochs=3)) is not None
+
+
 def test_no_epoch_starts_after_the_time_limit(tmp_path, examples):
     assert run(tmp_path, examples, seconds=0.0) is None
     assert not (tmp_path / CHECKPOINT).exists()

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from bough.bench import run
-from bough.bench.engines import BEAT, MOST_JOBS, AbstractEngine, Answer, Beat, record_of
-from bough.bench.pool import Ended, Limits
+from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat, record_of
 from bough.bench.remote import supervise
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.budget import Deadline
 from bough.errors import BadInput, OutputError
-from bough.report.record import write_bytes
+from bough.files.writing import write_bytes
+from bough.jobs.base import BEAT, Ended
+from bough.jobs.pool import Limits
 
 _log = logging.getLogger(__name__)
 RETRIES = 8  # of a run whose process or machine was lost

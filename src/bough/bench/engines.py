@@ -2,22 +2,21 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import torch
 
 from bough.bench import run
-from bough.bench.pool import Ended, Limits, Pool
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.budget import Deadline, free_memory
 from bough.errors import BadInput
+from bough.jobs.base import Ended, Job
+from bough.jobs.pool import Limits, Pool
 
 MOST_JOBS = 1024
-BEAT = 0.5  # seconds
 Beat = Callable[[Sequence[tuple[Task, float]]], None]  # is told now and then what is at work, and for how long
 Answer = tuple[Entry, bool]
 
@@ -72,23 +71,15 @@ class Processes(AbstractEngine):
     def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
         """Keep all workers busy."""
         cuda = any(run.may_use_cuda(task.method.options) for task in tasks)
-        waiting, share = deque(tasks), memory_share(self.jobs, self.limits)
+        share = memory_share(self.jobs, self.limits)
         spent = (lambda _: True) if self.fresh else run.spent
-        pool = Pool(self.jobs, (run.prepare, (cuda,)), self.limits, spent, gpus() if cuda else ({},))
-        at_work: dict[Any, Task] = {}
-        try:
-            while True:
-                while waiting and pool.free and not limit.passed():
-                    task = waiting.popleft()
-                    at_work[task.key] = task
-                    pool.start(task.key, task.instance.timeout, self.run, run.with_share(task, share))
-                if not at_work:
-                    return
-                for key, ended in pool.wait(BEAT):
-                    yield record_of(at_work.pop(key), ended)
-                beat([(at_work[key], seconds) for key, seconds in pool.at_work.items()])
-        finally:
-            pool.stop()
+
+        def job(task: Task) -> Job:
+            return Job(self.run, (run.with_share(task, share),), task.instance.timeout)
+
+        with Pool(self.jobs, Job(run.prepare, (cuda,)), self.limits, spent, gpus() if cuda else ({},)) as pool:
+            for task, ended in pool.each(tasks, job, limit, beat):
+                yield record_of(task, ended)
 
 
 def record_of(task: Task, ended: Ended) -> Entry:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bough.errors import BadInput
-from bough.problem.files import read_bytes
+from bough.files.reading import read_bytes
 
 KNOWN_LIMIT = 1 << 26
 COLUMNS = ("benchmark", "network", "property", "verdict")

@@ -10,8 +10,9 @@ from bough.bench import run
 from bough.bench.cluster import Cluster, Parcel
 from bough.budget import Deadline
 from bough.errors import BoughError
-from bough.learning.dataset import shard_path, write_whole
-from bough.zoo.labelling import Ended, Labelled, Recipe, Task, Work, tried
+from bough.files.writing import write_bytes
+from bough.learning.dataset import shard_path
+from bough.zoo.labelling import Labelled, Labels, Recipe, Task, Work, tried
 
 GRACE = 600.0  # seconds after a search's time limit: a label that was begun is not left half done
 Shipped = tuple[Labelled | BoughError, bytes | None]
@@ -20,7 +21,7 @@ Shipped = tuple[Labelled | BoughError, bytes | None]
 def on_cluster(cluster: Cluster) -> Work:
     """What labels properties on a cluster, for `labelling.make`."""
 
-    def work(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Ended:
+    def work(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Labels:
         del jobs  # the cluster knows
         cuda = run.may_use_cuda(recipe.options)
 
@@ -34,7 +35,7 @@ def on_cluster(cluster: Cluster) -> Work:
                 continue
             found, shard = ended.answer
             if shard is not None:
-                write_whole(shard_path(folder, task.card.name), shard)
+                write_bytes(shard_path(folder, task.card.name), shard, parents=True)
             yield task, found
 
     return work

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from bough.bench.pool import Ended, Limits, NoWorker, Pool
+from bough.files.writing import write_bytes
+from bough.jobs.base import Ended, Job
+from bough.jobs.pool import Limits, NoWorker, Pool
 
 PROCESSOR = "CUDA_VISIBLE_DEVICES"
 
@@ -29,7 +31,7 @@ def supervise(
     """
     copies = {name: str(_copy(Path(name).name, content)) for name, content in zip(names, contents, strict=True)}
     pool = _pool(prepare, limits, os.environ.get(PROCESSOR))
-    pool.start("call", seconds, called, call, copies)
+    pool.start("call", Job(called, (call, copies), seconds))
     try:
         while not (ended := pool.wait(60.0)):
             pass
@@ -60,7 +62,7 @@ def _pool(prepare: bytes, limits: Limits, processor: str | None) -> Pool:
         for pool in _kept.values():
             pool.stop()
         _kept.clear()
-        _kept[key] = Pool(1, (called, (prepare,)), limits, _is_spent)
+        _kept[key] = Pool(1, Job(called, (prepare,)), limits, _is_spent)
     return _kept[key]
 
 
@@ -75,8 +77,5 @@ def _copy(name: str, content: bytes) -> Path:
     """A file's copy, under a path that tells its contents, so that what was read of it can be kept."""
     path = _folder() / hashlib.sha256(content).hexdigest() / name
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        half = path.with_name(f".{name}.part")
-        half.write_bytes(content)
-        half.replace(path)
+        write_bytes(path, content, parents=True)
     return path

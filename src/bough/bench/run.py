@@ -12,10 +12,10 @@ import torch
 from bough.api import LoadedNetwork, load_network, load_problem
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
-from bough.bench.worker import begun
 from bough.bounds.base import KNOWN_BOUNDERS
 from bough.budget import Deadline
 from bough.errors import BoughError
+from bough.jobs.worker import begun
 from bough.options import AUTO, Options
 from bough.plan import AbstractPlan, make_plan, said_of
 from bough.problem.problem import Problem

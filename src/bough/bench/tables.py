@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bough.bench.tasks import Asked, about
 from bough.errors import BadInput
-from bough.problem.files import read_bytes
+from bough.files.reading import read_bytes
+from bough.files.writing import make_folder
 from bough.problem.instances import Instance
 from bough.zoo import export, shipped
 from bough.zoo.export import ImagesOf
@@ -49,7 +50,7 @@ class Problems:
 
     def write(self) -> None:
         """Write the files, unless they are there; a folder of another table is refused."""
-        export.open_folder(self.folder, resume=True)
+        make_folder(self.folder)
         export.check_same(self.folder, self.rows)
         if not (self.folder / export.INSTANCES).exists():  # it is written last
             export.write_problems(self.folder, self.rows, self.images_of, dict(self.networks), TIMEOUT)

@@ -27,7 +27,7 @@ from torch import Tensor
 from bough.bounds import kernels
 from bough.bounds.capture import captured
 from bough.bounds.inputs import least
-from bough.bounds.kernels import Lines, Moments, Signs
+from bough.bounds.kernels import Lines, Moments, Record, Signs
 from bough.bounds.reduced import Reduced, Stem
 from bough.budget import Deadline
 from bough.domain.arrays import Arrays
@@ -104,7 +104,7 @@ class Kernels(Protocol):
     @property
     def climb(self) -> Callable[..., None]: ...  # noqa: D102
     @property
-    def Products(self) -> Callable[[Tensor, Tensor, int], Any]: ...  # noqa: D102, N802
+    def products(self) -> Callable[[Tensor, Tensor, int], Any]: ...  # noqa: D102
 
 
 @cache
@@ -127,7 +127,7 @@ class BallProducts:
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
-        """As `kernels.Products`; the point need not be a corner."""
+        """Bound functionals over box and ball; the point need not be a corner."""
         net = self._net
         found, point = least(lam @ net.inputs, net.middle, net.radius, net.ball)
         reach.copy_(-found)
@@ -135,7 +135,7 @@ class BallProducts:
         value.copy_(lam @ net.centre + found)
 
     def forth(self, z: Tensor) -> None:
-        """As `kernels.Products`."""
+        """Carry the point forwards to every row."""
         torch.addmm(self._net.centre, self.vertex, self._net.inputs.T, out=z)
 
 
@@ -149,20 +149,20 @@ class StemProducts:
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
-        """As `kernels.Products`."""
+        """Carry functionals back through the first layer, then to the input."""
         stem, count = self._stem, len(self._stem.ambiguous)
         self._first[:, stem.ambiguous] = lam[:, :count]
         self._first[:, stem.passing] = lam[:, count:] @ stem.through
         last = len(stem.network.nodes) - 1
         f = self._first.reshape(-1, *stem.network.nodes[-1].shape)
-        g = walk.backward(stem.network, last, f, _no_relu, lambda _i, _here: None).reshape(len(lam), -1) * self._radius
+        g = walk.backward(stem.network, last, f, _no_relu).reshape(len(lam), -1) * self._radius
         torch.sum(g.abs(), dim=1, out=reach)
         torch.neg(g.sign_(), out=self.vertex)
         torch.mv(lam, self._net.centre, out=value)
         value.sub_(reach)
 
     def forth(self, z: Tensor) -> None:
-        """As `kernels.Products`."""
+        """Carry the point forwards, through the first layer by itself."""
         stem, count, centre = self._stem, len(self._stem.ambiguous), self._net.centre
         x = (self.vertex * self._radius).reshape(-1, *stem.network.input_shape)
         first = walk.forward(stem.network, x)[-1].reshape(len(z), -1)
@@ -179,7 +179,7 @@ def _products(net: Reduced, size: int, does: Kernels) -> Any:
         return BallProducts(net, size)
     if net.stem is not None and not net.inputs.is_cuda:
         return StemProducts(net, net.stem, size)
-    return does.Products(net.inputs, net.centre, size)
+    return does.products(net.inputs, net.centre, size)
 
 
 @final
@@ -206,6 +206,7 @@ class Climb:
         self.products = _products(net, size, does)
         self.lost, self.reach, self.value, self.best, self.scale = (like.new_zeros(size) for _ in range(5))
         self.now = like.new_zeros(3)  # the schedule's row of this step
+        self.record = Record(self.value, self.best, self.best_p)
 
     def state(self) -> list[Tensor]:
         """Everything that a domain takes along when the batch shrinks."""
@@ -215,7 +216,7 @@ class Climb:
         return [*own, *moments, self.best, self.scale, self.value, self.reach, *seed, self.lines.of]
 
     def weights(self) -> Tensor:
-        """Of the rows, [domains, rows]."""
+        """The weights of the rows, [domains, rows]."""
         return self.logits if self.cone else self.logits.softmax(dim=1)
 
     def weigh(self) -> None:
@@ -245,16 +246,16 @@ class Climb:
     def step(self) -> None:
         """One step of ascent from p, whose pass back is done; then the pass back of the new p."""
         self._forward()
-        n, record = self.p.shape[1], (self.value, self.best, self.best_p)
+        n = self.p.shape[1]
         self._keep_logits()
-        self.does.climb(self.p, self.moments, self.nu, self.z[:, :n], self.signs, self.scale, self.now, record)
+        self.does.climb(self.p, self.moments, self.nu, self.z[:, :n], self.signs, self.scale, self.now, self.record)
         self._tilt(self.z[:, n:])
         self._back(seating=False)
 
     def settle(self) -> None:
         """Keep the last p, too, if it is the best."""
         self._keep_logits()
-        kernels.keep(self.value, self.best, self.best_p, self.p)
+        kernels.keep(self.record, self.p)
 
     def _keep_logits(self) -> None:
         if self.weighing:
@@ -438,8 +439,8 @@ class Ascent:
         _load(moves.climb, functionals, start, fresh, each)
         moves.move("seat")
         duals = Duals(start.p.new_empty(count, start.p.shape[1]), start.logits.new_empty(count, start.logits.shape[1]))
-        found = Ascended(duals, functionals.offsets.new_empty(count))
-        here = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
+        ascended = Ascended(duals, functionals.offsets.new_empty(count))
+        remaining = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
         table = kernels.schedule(self.steps, self.rate, self.decay).to(start.p.device)
         slack = SLACK[start.p.device.type]
         for k in range(self.steps):
@@ -447,19 +448,19 @@ class Ascent:
             if k in self.pauses:
                 moves.move("settle")
                 climb = moves.climb
-                done = climb.best[: len(here)] > cutoff + slack * climb.reach[: len(here)]
+                done = climb.best[: len(remaining)] > cutoff + slack * climb.reach[: len(remaining)]
                 rows = (~done).nonzero()[:, 0]
                 if not len(rows):
-                    _store(found, climb, here)
-                    return found
+                    _store(ascended, climb, remaining)
+                    return ascended
                 if climber.room(len(rows)) <= 0.75 * climb.size:
-                    _store(found, climb, here)
-                    moves, here = _shrunk(climber, functionals, climb, rows), here[rows]
+                    _store(ascended, climb, remaining)
+                    moves, remaining = _shrunk(climber, functionals, climb, rows), remaining[rows]
             moves.climb.now.copy_(table[k])
             moves.move("step")
         moves.move("settle")
-        _store(found, moves.climb, here)
-        return found
+        _store(ascended, moves.climb, remaining)
+        return ascended
 
 
 def _load(
@@ -492,12 +493,12 @@ def _load(
             torch.where(climb.fresh != 0, climb.fresh, climb.signs.sign, out=climb.signs.sign)
 
 
-def _store(found: Ascended, climb: Climb, here: Tensor) -> None:
+def _store(ascended: Ascended, climb: Climb, rows: Tensor) -> None:
     """The best of the domains in the batch so far."""
-    count = len(here)
-    found.duals.p[here] = climb.best_p[:count]
-    found.duals.logits[here] = climb.best_logits[:count]
-    found.value[here] = climb.best[:count]
+    count = len(rows)
+    ascended.duals.p[rows] = climb.best_p[:count]
+    ascended.duals.logits[rows] = climb.best_logits[:count]
+    ascended.value[rows] = climb.best[:count]
 
 
 def _shrunk(climber: Climber, functionals: Functionals, climb: Climb, rows: Tensor) -> Moves:

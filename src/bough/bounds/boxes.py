@@ -8,7 +8,7 @@ input k.
 Everything is float64, and proved: the walk is that of `linear.bound_functionals` for CROWN's slopes, with an error
 bound that is known before. All slopes are between 0 and 1, so the coefficients met on the way back are at most those of
 the network of absolute weights, and what every node's rounding adds is at most `rounding` times that network's value at
-the start (`_Place.size`): no pass over memory is spent on it, where the general walk spends most of its time.
+the start (`_BoxState.size`): no pass over memory is spent on it, where the general walk spends most of its time.
 """
 
 import logging
@@ -75,7 +75,7 @@ class LayerSlopes(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _BoxState:
     """One box of the property: ReLU bounds over all of it, and per node the size of its sums by absolute weights."""
 
     lower: Tensor
@@ -86,11 +86,11 @@ class _Place:
     ball: Ball | None
 
     @staticmethod
-    def of(network: Network, box: Box, deadline: Deadline) -> "_Place":
+    def of(network: Network, box: Box, deadline: Deadline) -> "_BoxState":
         root = TightBounds().at_root(network, box, deadline)
         far = torch.maximum(root.lower.abs(), root.upper.abs()).reshape(1, *network.input_shape)
         size = [value.reshape(-1) for value in walk.forward(network.magnitude, far)]
-        return _Place(root.lower, root.upper, root.bounds, size, root.underflow, root.ball)
+        return _BoxState(root.lower, root.upper, root.bounds, size, root.underflow, root.ball)
 
 
 @final
@@ -114,7 +114,7 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._network = problem, problem.network
-        self._places: list[_Place] = []
+        self._places: list[_BoxState] = []
         most = max(len(clause.offsets) for clause in problem.clauses)
         rows = [_padded(len(clause.offsets), most) for clause in problem.clauses]
         self._rows = torch.stack([c.coefficients[k] for c, k in zip(problem.clauses, rows, strict=True)])
@@ -131,7 +131,7 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """The whole box of every clause."""
-        self._places = [_Place.of(self._network, box, deadline) for box in self._problem.property.boxes]
+        self._places = [_BoxState.of(self._network, box, deadline) for box in self._problem.property.boxes]
         clauses = []
         for number, clause in enumerate(self._problem.clauses):
             place = self._places[clause.box]
@@ -217,9 +217,9 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         widest = max(self._network.nodes[i].size for i in self._network.relus) if self._network.relus else 1
         count = domains.bounds.ambiguous().sum(dim=1)
         for box in self._boxes[domains.clause].unique():
-            mine = (self._boxes[domains.clause] == box).nonzero()[:, 0]
-            mine = mine[count[mine].argsort(stable=True)]
-            yield from mine.split(max(1, ELEMENTS // widest**2))
+            members = (self._boxes[domains.clause] == box).nonzero()[:, 0]
+            members = members[count[members].argsort(stable=True)]
+            yield from members.split(max(1, ELEMENTS // widest**2))
 
     def _bound(self, domains: DomainBatch, deadline: Deadline) -> Bounded:
         network, cut = self._network, domains.carried(InputParts)
@@ -248,25 +248,25 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         lower, best = lower.max(dim=1)
         each = torch.arange(len(domains))
         slope = inputs[each, best]
-        found = replace(
+        bounded = replace(
             domains,
             bounds=bounds,
             lower=torch.where(bounds.empty() | _outside(place.ball, cut), torch.inf, torch.fmax(lower, domains.lower)),
             functional=combined[each, best],
             start=replace(cut, slope=slope),
         )
-        return Bounded(found, torch.where(slope > 0, cut.lower, cut.upper))
+        return Bounded(bounded, torch.where(slope > 0, cut.lower, cut.upper))
 
 
 def _least(
-    network: Network, place: _Place, cut: InputParts, layers: dict[int, LayerSlopes], start: int, f: Tensor
+    network: Network, place: _BoxState, cut: InputParts, layers: dict[int, LayerSlopes], start: int, f: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Proved lower bounds [domains, rows] of functionals `f` [domains, rows, n] of a node, and their input parts."""
     domains, rows = f.shape[:2]
     total = f.new_zeros(domains, rows)
 
     def visit(i: int, here: Tensor) -> None:
-        constant = walk.bias_term(network.nodes[i].op, here)
+        constant = network.nodes[i].op.bias_term(here)
         if constant is not None:
             total.add_(constant.reshape(domains, rows))
 
@@ -279,7 +279,7 @@ def _least(
 
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
     g = walk.backward(network, start, seed, relu, visit).reshape(domains, rows, -1)
-    least, _, _ = proved_range(g, cut.lower, cut.upper, place.ball, network.rounding)
+    least = proved_range(g, cut.lower, cut.upper, place.ball, network.rounding).least
     # Each node rounds its products, its relaxation's, and its bias's; so does the input.
     error = network.rounding * 4 * (len(network.nodes) + 1) * (f.abs() @ place.size[start])
     value = total + least - error - place.underflow
@@ -303,7 +303,7 @@ def _padded(rows: int, most: int) -> Tensor:
 
 def _renewed(
     network: Network,
-    place: _Place,
+    place: _BoxState,
     cut: InputParts,
     bounds: Bounds,
     layers: dict[int, LayerSlopes],
@@ -314,14 +314,14 @@ def _renewed(
     impossible in the box by now; each domain's own.
     """
     part, source = network.slices[relu], network.nodes[relu].inputs[0]
-    asked = bounds.ambiguous()[:, part] | split
-    most = int(asked.sum(dim=1).max())
+    due = bounds.ambiguous()[:, part] | split
+    most = int(due.sum(dim=1).max())
     if not most:
         return bounds
-    chosen = asked.int().topk(most, dim=1).indices  # a domain that has fewer adds others, which stay as they are
+    chosen = due.int().topk(most, dim=1).indices  # a domain that has fewer adds others, which stay as they are
     rows = cut.lower.new_zeros(*chosen.shape, network.nodes[source].size).scatter(2, chosen[..., None], 1.0)
     low, minus_high = _least(network, place, cut, layers, source, torch.cat([rows, -rows], dim=1))[0].chunk(2, dim=1)
-    low, high = (found.where(asked.gather(1, chosen), torch.nan) for found in (low, -minus_high))
+    low, high = (side.where(due.gather(1, chosen), torch.nan) for side in (low, -minus_high))
     at, (lower, upper) = chosen + part.start, (bounds.lower, bounds.upper)
     return Bounds(
         lower.scatter(1, at, torch.fmax(lower.gather(1, at), low)),

@@ -22,8 +22,9 @@ from bough.bounds.base import AbstractSession
 from bough.bounds.interval import Enclosure, enclose
 from bough.domain.batch import Bounds, DomainBatch
 from bough.network import walk
-from bough.network.graph import Network, Node
-from bough.network.ops import Add, Conv, Linear, Relu, Scale
+from bough.network.graph import Network
+from bough.network.ops import Relu
+from bough.network.walk import Interval
 from bough.problem.problem import Problem
 
 FOLDED = 16  # roundings of what is folded into weights: normalisation, scales, averages, each a few times
@@ -43,28 +44,28 @@ class Execution:
         The bound of a clause with several rows is one of some mean of them, which is not further off than the worst.
         """
         device = domains.lower.device
-        network, found, parts = (
+        network, worst, parts = (
             self.problem.network.on(device),
             torch.zeros_like(domains.lower),
             None if session.capabilities.input_parts is None else session.capabilities.input_parts.parts(domains),
         )
         for c in domains.clause.unique().tolist():
             clause = self.problem.clauses[c].on(device)
-            box, mine = self.problem.property.boxes[clause.box].on(device), (domains.clause == c).nonzero()[:, 0]
+            box, members = self.problem.property.boxes[clause.box].on(device), (domains.clause == c).nonzero()[:, 0]
             widest = max(node.size for node in network.nodes) * len(clause.offsets)
-            for some in mine.split(max(1, ELEMENTS // widest)):
+            for some in members.split(max(1, ELEMENTS // widest)):
                 sides = (box.lower.expand(len(some), -1), box.upper.expand(len(some), -1))
                 if parts is not None:
                     sides = parts.lower[some], parts.upper[some]
                 bounds = domains.bounds[some]
                 rows = row_errors(network, sides, clause.coefficients, self.problem.reference.dtype, bounds)
-                found[some] = rows.amax(dim=1)
-        return found
+                worst[some] = rows.amax(dim=1)
+        return worst
 
 
 @dataclass(frozen=True, eq=False)
 class _Drift:
-    """Of every node: what it adds to the difference, and how much has come together there; [domains, *shape] each."""
+    """What every node adds to the difference, and how much has come together there; [domains, *shape] each."""
 
     own: list[Tensor]
     total: list[Tensor]
@@ -88,8 +89,8 @@ def row_errors(
     drift, inside = _forward(network, enclosed, dtype)
     if drift is None:
         return rows.new_full((len(box[0]), len(rows)), torch.inf)
-    found = _carried_back(network, drift, rows) * OWN
-    return torch.where(inside[:, None] & found.isfinite(), found, torch.inf)
+    errors = _carried_back(network, drift, rows) * OWN
+    return torch.where(inside[:, None] & errors.isfinite(), errors, torch.inf)
 
 
 def _forward(network: Network, enclosed: Enclosure, dtype: np.dtype[np.floating[Any]]) -> tuple[_Drift | None, Tensor]:
@@ -109,76 +110,59 @@ def _forward(network: Network, enclosed: Enclosure, dtype: np.dtype[np.floating[
                 torch.minimum(held[0], (high[node.inputs[0]] + held[0]).relu()),
             )
         else:
-            count = _roundings(node)
+            # Beginning with the inputs; 0 where elements are only moved.
+            count = node.op.roundings + (FOLDED if node.op.products else 0)
             if count * unit >= 0.5:
                 return None, inside
             reached = [sizes[j] + total[j] for j in node.inputs]
-            summed = walk.apply(network.magnitude.nodes[i], *reached)
+            summed = network.magnitude.apply(i, *reached)
             inside = inside & (summed <= largest).flatten(1).all(dim=1)
             added = torch.zeros_like(summed)
             if count:
                 # What is flushed to 0, or lost below the least number: of each product, value and weight.
                 most = torch.stack([t.flatten(1).amax(dim=1) for t in reached]).amax(dim=0)
-                lost = count * tiny * (1 + most) + tiny * _widest(node)
+                lost = count * tiny * (1 + most) + tiny * node.op.gain
                 added = count * unit / (1 - count * unit) * summed + lost.reshape(-1, *(1,) * (summed.ndim - 1))
-            gathered = walk.apply(network.radius.nodes[i], *held) + added
+            gathered = network.radius.apply(i, *held) + added
         own.append(added * OWN)
         total.append(gathered * OWN)
     return _Drift(own, total, low, high), inside
-
-
-def _roundings(node: Node) -> int:
-    """Most roundings that one element of a node has been through, beginning with its inputs; 0: it only moves them."""
-    if isinstance(node.op, Linear | Conv):
-        return int(node.op.weight[0].numel()) + 1 + FOLDED
-    return 2 + FOLDED if isinstance(node.op, Scale) else int(isinstance(node.op, Add))
-
-
-def _widest(node: Node) -> float:
-    """The largest sum of a row of weights, which what is lost of the inputs is multiplied by."""
-    if isinstance(node.op, Linear | Conv):
-        return float(node.op.weight.abs().flatten(1).sum(dim=1).max())
-    return float(node.op.factor.abs().max()) if isinstance(node.op, Scale) else 2.0
 
 
 def _carried_back(network: Network, drift: _Drift, rows: Tensor) -> Tensor:
     """The sum over all nodes of |J| own, where J = centre -+ radius is carried from the rows to the input."""
     last, (domains, count) = len(network.nodes) - 1, (len(drift.own[0]), len(rows))
     seed = rows.expand(domains, -1, -1).reshape(domains * count, *network.nodes[last].shape)
-    pending: dict[int, tuple[Tensor, Tensor]] = {last: (seed, torch.zeros_like(seed))}
-    found = seed.new_zeros(domains * count)
+    errors = seed.new_zeros(domains * count)
 
     def each(t: Tensor) -> Tensor:
         return t.repeat_interleave(count, dim=0)  # functionals are ordered domain after domain
 
-    for i in range(last, -1, -1):
-        if i not in pending:
-            continue
-        (centre, radius), node = pending.pop(i), network.nodes[i]
-        found += ((centre.abs() + radius) * each(drift.own[i])).flatten(1).sum(dim=1)
-        if not node.inputs:
-            break
-        if isinstance(node.op, Relu):
-            before = (each(t[node.inputs[0]]) for t in (drift.low, drift.high, drift.total))
-            passed: list[tuple[Tensor, Tensor]] = [_through(centre, radius, *before)]
-        else:
-            shapes = [network.nodes[j].shape for j in node.inputs]
-            middles = walk.TRANSPOSE[type(node.op)](node.op, shapes, centre)
-            wide = network.radius.nodes[i].op
-            # In float64 the product of the centres is off by a share of that of their sizes.
-            radii = walk.TRANSPOSE[type(wide)](wide, shapes, radius * OWN + network.rounding * centre.abs())
-            passed = list(zip(middles, radii, strict=True))
-        for j, (middle, spread) in zip(node.inputs, passed, strict=True):
-            if j in pending:
-                first, wide_ = pending[j]
-                total = first + middle
-                pending[j] = total, wide_ + spread + network.rounding * total.abs()
-            else:
-                pending[j] = middle, spread
-    return found.reshape(domains, count)
+    def visit(i: int, here: Interval) -> None:
+        centre, radius = here
+        errors.add_(((centre.abs() + radius) * each(drift.own[i])).flatten(1).sum(dim=1))
+
+    def relu(i: int, here: Interval) -> Interval:
+        before = (each(t[network.nodes[i].inputs[0]]) for t in (drift.low, drift.high, drift.total))
+        return _through(*here, *before)
+
+    def affine(i: int, here: Interval) -> list[Interval]:
+        centre, radius = here
+        # In float64 the product of the centres is off by a share of that of their sizes.
+        wide = radius * OWN + network.rounding * centre.abs()
+        return list(zip(network.transpose(i, centre), network.radius.transpose(i, wide), strict=True))
+
+    def total(one: Interval, other: Interval) -> Interval:
+        centre = one[0] + other[0]
+        return centre, one[1] + other[1] + network.rounding * centre.abs()
+
+    arrived = walk.carry(network, last, (seed, torch.zeros_like(seed)), relu, affine, total, visit)
+    if arrived is not None:
+        visit(0, arrived)
+    return errors.reshape(domains, count)
 
 
-def _through(centre: Tensor, radius: Tensor, low: Tensor, high: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+def _through(centre: Tensor, radius: Tensor, low: Tensor, high: Tensor, total: Tensor) -> Interval:
     """What a derivative's interval becomes by a ReLU that passes a share of every difference."""
     passes, blocks = low - total >= 0, high + total <= 0
     least, most = (centre - radius).clamp(max=0), (centre + radius).clamp(min=0)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bough.bounds.kernels import BETA_1, BETA_2, Lines, Moments, Signs
+from bough.bounds.kernels import BETA_1, BETA_2, Lines, Moments, Record, Signs
 
 BLOCK = 1024
 TINY = 1e-30
@@ -174,7 +174,7 @@ def _block(n: int) -> int:
 def relax(
     nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor, fresh: Tensor | None = None
 ) -> None:
-    """As `kernels.relax`."""
+    """Do what `kernels.relax` does, in one kernel."""
     n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
     new = sign if fresh is None else fresh
     strides = nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), lam.stride(0), new.stride(0)
@@ -183,7 +183,7 @@ def relax(
 
 
 def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, lines: Lines, x: Tensor) -> None:
-    """As `kernels.follow`."""
+    """Do what `kernels.follow` does, in one kernel."""
     n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
     strides = z.stride(0), nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), x.stride(0)
     _follow[(nu.shape[0],)](z, nu, p, sign, *table, x, n, *strides, block=_block(n))
@@ -197,18 +197,19 @@ def climb(
     signs: Signs,
     scale: Tensor,
     schedule: Tensor,
-    record: tuple[Tensor, Tensor, Tensor],
+    record: Record,
 ) -> None:
-    """As `kernels.climb`; z may be part of a wider array."""
-    value, best, best_p = record
+    """Do what `kernels.climb` does, in one kernel; z may be part of a wider array."""
     n = p.shape[1]
-    state: tuple[Any, ...] = (p, moments.first, moments.second, nu, z, signs.sign, scale, schedule, value, best, best_p)
-    _climb[(p.shape[0],)](*state, n, z.stride(0), beta_1=BETA_1, beta_2=BETA_2, block=_block(n))
-    torch.maximum(best, value, out=best)
+    state: tuple[Any, ...] = (p, moments.first, moments.second, nu, z, signs.sign, scale, schedule)
+    _climb[(p.shape[0],)](
+        *state, record.value, record.best, record.best_p, n, z.stride(0), beta_1=BETA_1, beta_2=BETA_2, block=_block(n)
+    )
+    torch.maximum(record.best, record.value, out=record.best)
 
 
-class Products:
-    """The products with the input's matrix, in float16; as `kernels.Products`."""
+class HalfProducts:
+    """The products with the input's matrix, in float16; as `kernels.PlainProducts`."""
 
     def __init__(self, inputs: Tensor, centre: Tensor, size: int) -> None:
         rows, columns = inputs.shape
@@ -244,3 +245,6 @@ class Products:
         size, rows = z.shape
         torch.mm(self._vertex, self._matrix_t, out=self._small)
         _unfold[(size,)](self._small, self._weight, self._centre, z, rows, self._small.shape[1], block=_block(rows))
+
+
+products = HalfProducts

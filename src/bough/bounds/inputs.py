@@ -7,6 +7,7 @@ with most pixels black, half of the ball lies outside the valid pixels.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,13 +37,20 @@ def least(g: Tensor, centre: Tensor, box_radius: Tensor, ball: Ball | None) -> t
     return torch.maximum(value, both), torch.where((value > both)[..., None], vertex, point)
 
 
-def proved_range(
-    g: Tensor, lower: Tensor, upper: Tensor, ball: Ball | None, rounding: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Least and greatest values of `g . x`, and the magnitude that their rounding errors are proportional to.
+class InputRange(NamedTuple):
+    """Least and greatest values of linear functions, and the magnitude that their rounding errors are proportional to,
+    [domains, rows] each.
+    """
 
-    g is [domains, rows, inputs] in float64 and counts as exact, boxes are [domains, inputs], what leaves is [domains,
-    rows]. The caller widens by `rounding * magnitude`; what the ball adds to the errors is already counted here.
+    least: Tensor
+    greatest: Tensor
+    magnitude: Tensor
+
+
+def proved_range(g: Tensor, lower: Tensor, upper: Tensor, ball: Ball | None, rounding: float) -> InputRange:
+    """The range of `g . x` over boxes [domains, inputs]; g [domains, rows, inputs] is float64, and counts as exact.
+
+    The caller widens by `rounding * magnitude`; what the ball adds to the errors is already counted here.
     """
     low, high = lower[..., None], upper[..., None]  # [domains, inputs, 1]
     if lower.stride(0) == 0 or len(lower) == 1:  # one box for all: products with one vector
@@ -55,7 +63,7 @@ def proved_range(
         # fmax and fmin: where the ball's arithmetic overflows, the box still counts.
         least_value = torch.fmax(least_value, _proved_least(g, lower, upper, ball, rounding))
         greatest_value = torch.fmin(greatest_value, -_proved_least(-g, lower, upper, ball, rounding))
-    return least_value, greatest_value, magnitude
+    return InputRange(least_value, greatest_value, magnitude)
 
 
 def _proved_least(g: Tensor, lower: Tensor, upper: Tensor, ball: Ball, rounding: float) -> Tensor:

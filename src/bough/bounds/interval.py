@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from bough.domain.batch import Bounds
-from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Relu
 
@@ -77,13 +76,13 @@ def _affine(network: Network, i: int, lowers: list[Tensor], uppers: list[Tensor]
         torch.maximum((uppers[j] - c).abs(), (c - lowers[j]).abs()) * (1 + 2**-50)
         for j, c in zip(node.inputs, centres, strict=True)
     ]
-    centre = walk.apply(node, *centres)
-    radius = walk.apply(network.radius.nodes[i], *radii)
-    magnitude = walk.apply(network.magnitude.nodes[i], *(c.abs() + r for c, r in zip(centres, radii, strict=True)))
+    centre = network.apply(i, *centres)
+    radius = network.radius.apply(i, *radii)
+    magnitude = network.magnitude.apply(i, *(c.abs() + r for c, r in zip(centres, radii, strict=True)))
     error = network.rounding * magnitude + UNDERFLOW
     if bool((magnitude == 0).any()):
         # What is 0 by the weights' zeros is exactly 0, and must not seem ambiguous; what only underflowed is not.
         sizes = [((lowers[j] != 0) | (uppers[j] != 0)).double() for j in node.inputs]
-        error = torch.where(walk.apply(network.pattern.nodes[i], *sizes) > 0, error, 0.0)
+        error = torch.where(network.pattern.apply(i, *sizes) > 0, error, 0.0)
     reach = radius + error
     return centre - reach, centre + reach, magnitude

@@ -45,6 +45,15 @@ class Signs:
 
 
 @dataclass(frozen=True, eq=False)
+class Record:
+    """The value of the present p, the best so far [domains], and the p that had it [domains, n]."""
+
+    value: Tensor
+    best: Tensor
+    best_p: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Lines:
     """The chords' slopes and intercepts, one row [n] per kind of domain; `of` [domains] says which a domain has."""
 
@@ -105,14 +114,14 @@ def climb(
     signs: Signs,
     scale: Tensor,
     schedule: Tensor,
-    record: tuple[Tensor, Tensor, Tensor],
+    record: Record,
 ) -> None:
     """One Adam step of ascent (Kingma & Ba 2015) on p, of which it first keeps the best.
 
     `scale` [domains] is the size of a coefficient, the unit in which multipliers move; `schedule` holds the rate and
-    the corrections of both moments at this step; `record` is p's value, the best so far, and the p that had it.
+    the corrections of both moments at this step.
     """
-    keep(*record, p)
+    keep(record, p)
     unit = torch.where(signs.free, 1.0, scale[:, None])
     gradient = torch.where(signs.free, nu.clamp(min=0), -signs.sign).mul_(z).mul_(unit)
     p.add_(unit.mul_(schedule[0]).mul_(direction(gradient, moments, schedule))).clamp_(min=0)
@@ -126,13 +135,13 @@ def direction(gradient: Tensor, moments: Moments, schedule: Tensor) -> Tensor:
     return moments.first * schedule[1] / ((moments.second * schedule[2]).sqrt() + 1e-12)
 
 
-def keep(value: Tensor, best: Tensor, best_p: Tensor, p: Tensor) -> None:
-    """Where `value` [domains] is the best so far, p is."""
-    torch.where((value > best)[:, None], p, best_p, out=best_p)
-    torch.maximum(best, value, out=best)
+def keep(record: Record, p: Tensor) -> None:
+    """Put p into the record where its value is the best so far."""
+    torch.where((record.value > record.best)[:, None], p, record.best_p, out=record.best_p)
+    torch.maximum(record.best, record.value, out=record.best)
 
 
-class Products:
+class PlainProducts:
     """The products with the matrix of the input, nearly all of the arithmetic, in the matrix's own precision."""
 
     def __init__(self, inputs: Tensor, centre: Tensor, size: int) -> None:
@@ -157,6 +166,9 @@ class Products:
 
 
 BETA_1, BETA_2 = 0.9, 0.999
+
+
+products = PlainProducts
 
 
 def schedule(steps: int, rate: float, decay: float) -> Tensor:

@@ -8,6 +8,7 @@ substituted. The limits of a domain are a pure function of its bounds and clause
 domain can linger. A ball around the inputs is left out; `lp` says what that costs.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +16,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
-from torch.nn import functional
 
 from bough.bounds.relaxation import chord
 from bough.domain.batch import Bounds
-from bough.network.graph import Network, Node, Shape
-from bough.network.ops import Add, Conv, Linear, Relu, Scale, Select
+from bough.network.graph import Network
+from bough.network.ops import AbstractAffine, Coordinates, Relu, Shape
 from bough.problem.property import Box, Clause
 from bough.solvers.program import Array, LinearProgram
 
@@ -105,7 +105,7 @@ def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[L
             amb_parts.append(part)
             expressions.append(value)
         else:
-            expressions.append(_affine(network, node, arguments))
+            expressions.append(_affine(*network.affine[i], node.shape, arguments))
     outputs, objective = assembly.new_columns(network.outputs), assembly.new_columns(1)
     last = expressions[-1]
     assembly.new_rows(assembly.unit(outputs) - last.matrix, last.constant, last.constant)
@@ -170,54 +170,30 @@ def _relu(
     return _Expression((picked + kept).tocsr(), constant), ((part.start + amb).astype(np.int32), x, above, below)
 
 
-def _affine(network: Network, node: Node, arguments: list[_Expression]) -> _Expression:
-    op, value = node.op, arguments[0]
-    if isinstance(op, Linear | Conv):
-        weight, bias = _as_matrix(op, node, network.nodes[node.inputs[0]].shape)
-        return _Expression((weight @ value.matrix).tocsr(), weight @ value.constant + bias)
-    if isinstance(op, Select):
-        index = op.index.numpy()
-        return _Expression(value.matrix[index], value.constant[index])
-    if isinstance(op, Add):
-        return _Expression((value.matrix + arguments[1].matrix).tocsr(), value.constant + arguments[1].constant)
-    if isinstance(op, Scale):
-        factor = op.factor.reshape(-1).numpy()
-        bias = op.bias.reshape(-1).numpy()
-        return _Expression((sparse.diags(factor) @ value.matrix).tocsr(), factor * value.constant + bias)
-    return value  # Reshape
+def _affine(op: AbstractAffine, shapes: list[Shape], shape: Shape, arguments: list[_Expression]) -> _Expression:
+    matrices = zip(op.matrices(shape, shapes), arguments, strict=True)
+    first, *others = [_product(entries, math.prod(shape), value) for entries, value in matrices]
+    matrix = sum((term.matrix for term in others), first.matrix)
+    constant = sum((term.constant for term in others), first.constant)
+    if op.products:  # without weights there is no bias
+        nothing = (torch.zeros(1, *before, dtype=torch.float64) for before in shapes)
+        constant = constant + op.apply(shape, *nothing).reshape(-1).numpy()
+    return _Expression(matrix.tocsr(), constant)
 
 
-def _as_matrix(op: Linear | Conv, node: Node, source: Shape) -> tuple[sparse.csr_matrix, Array]:
-    """The sparse matrix and bias of a node on flat vectors, from one of shape `source`."""
-    if isinstance(op, Linear):
-        repeats = node.size // op.weight.shape[0]
-        matrix = sparse.csr_matrix(op.weight.numpy())
-        if repeats > 1:
-            matrix = sparse.kron(sparse.identity(repeats), matrix, format="csr")
-        return matrix, np.tile(op.bias.numpy(), repeats)
-    return _conv_matrix(op, source), np.repeat(op.bias.numpy(), node.size // len(op.bias))
-
-
-def _conv_matrix(op: Conv, shape: tuple[int, ...]) -> sparse.csr_matrix:
-    """Row per output element, column per input element: windows of input numbers give the columns."""
-    channels, height, width = shape
-    top, left, bottom, right = op.padding
-    numbers = torch.arange(1, channels * height * width + 1, dtype=torch.float64).reshape(1, channels, height, width)
-    padded = functional.pad(numbers, (left, right, top, bottom))
-    kernel = (op.weight.shape[2], op.weight.shape[3])
-    windows = functional.unfold(padded, kernel, op.dilation, 0, op.stride)[0].long() - 1  # [channels * taps, positions]
-    out, per_group, taps = op.weight.shape[0], op.weight.shape[1], kernel[0] * kernel[1]
-    windows = windows.reshape(op.groups, 1, per_group * taps, -1).expand(-1, out // op.groups, -1, -1)
-    weights = op.weight.reshape(op.groups, out // op.groups, per_group * taps, 1).expand_as(windows)
-    positions = windows.shape[-1]
-    rows = torch.arange(out * positions).reshape(op.groups, out // op.groups, 1, positions).expand_as(windows)
-    inside = (windows >= 0) & (weights != 0)
-    data = (weights[inside].numpy(), (rows[inside].numpy(), windows[inside].numpy()))
-    return sparse.csr_matrix(data, shape=(out * positions, channels * height * width))
+def _product(entries: Coordinates, rows: int, value: _Expression) -> _Expression:
+    columns = entries.columns.numpy()
+    if entries.picks:
+        if np.array_equal(columns, np.arange(len(value.constant))):
+            return value
+        return _Expression(value.matrix[columns], value.constant[columns])
+    places = entries.rows.numpy(), columns
+    matrix = sparse.csr_matrix((entries.values.numpy(), places), shape=(rows, len(value.constant)))
+    return _Expression(matrix @ value.matrix, matrix @ value.constant)
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class ProgramLimits:
     """Everything in the program that depends on the domain."""
 
     columns: Index
@@ -229,8 +205,8 @@ class Limits:
     entries: Array
 
 
-def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Limits:
-    """Limits and entries of one domain with ReLU bounds `lower`, `upper` [neurons] (facts 2.5, without its stale
+def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> ProgramLimits:
+    """ProgramLimits and entries of one domain with ReLU bounds `lower`, `upper` [neurons] (facts 2.5, without its stale
     bounds).
     """
     own = np.flatnonzero(layout.z_column >= 0)
@@ -249,7 +225,7 @@ def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Limi
     rows = np.zeros((offered, len(layout.outputs)))
     rows[:used] = -clause.coefficients.numpy()
     entries = np.concatenate([-np.where(open_, slope, 1.0), rows.reshape(-1)])
-    return Limits(
+    return ProgramLimits(
         np.concatenate([layout.z_column[own], layout.amb_x]),
         np.concatenate([low[own], x_lower]),
         np.concatenate([high[own], x_upper]),

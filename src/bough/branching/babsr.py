@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from bough.bounds.relaxation import chord
-from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry, highest
 from bough.domain.batch import DomainBatch
 from bough.network import walk
 from bough.network.graph import Network
-from bough.network.ops import Input, Relu
 from bough.problem.problem import Problem
 
 SCORE_THRESHOLD = 1e-3
@@ -55,12 +54,8 @@ class Scores:
 
 def local_bias(network: Network) -> Tensor:
     """The constant part of every ReLU's input, given the outputs of the ReLUs before it, [neurons]."""
-    values: list[Tensor] = []
-    for node in network.nodes:
-        if isinstance(node.op, Relu | Input):
-            values.append(torch.zeros(1, *node.shape, dtype=torch.float64))
-        else:
-            values.append(walk.apply(node, *(values[i] for i in node.inputs)))
+    nothing = torch.zeros(1, *network.input_shape, dtype=torch.float64)
+    values = walk.forward(network, nothing, lambda _i, z: torch.zeros_like(z))
     parts = [values[network.nodes[i].inputs[0]].reshape(-1) for i in network.relus]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
@@ -73,32 +68,32 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: 
     intercept = -lower.clamp(max=0) * a  # B in facts 3.1
     score, drop = torch.zeros_like(lower), torch.zeros_like(lower)
 
-    def relu(i: int, here: Tensor) -> Tensor:
+    def relu(i: int, arriving: Tensor) -> Tensor:
         part = network.slices[i]
-        n, a_i, b = here.reshape(len(domains), -1), a[:, part], bias[part]
+        n, a_i, b = arriving.reshape(len(domains), -1), a[:, part], bias[part]
         below = n.clamp(max=0) * intercept[:, part]
         gain = reduce(b * n * (a_i - 1), b * n * a_i) + below
         score[:, part] = torch.where(ambiguous[:, part], gain.abs(), 0.0)
         drop[:, part] = torch.where(ambiguous[:, part], below, 0.0)
-        return (n * a_i).reshape(here.shape)
+        return (n * a_i).reshape(arriving.shape)
 
     last = len(network.nodes) - 1
     seed = domains.functional.to(bias.dtype).reshape(-1, *network.nodes[last].shape)
-    walk.backward(network, last, seed, relu, lambda _i, _here: None)
+    walk.backward(network, last, seed, relu)
     return Scores(score, drop)
 
 
-def pick(found: Scores, ambiguous: Tensor, parts: list[slice], first_layer_picks: int) -> tuple[Tensor, int]:
+def pick(scores: Scores, ambiguous: Tensor, parts: list[slice], first_layer_picks: int) -> tuple[Tensor, int]:
     """Facts 3.2: one ReLU per domain, [domains], and the count of consecutive intercept picks in the first layer.
 
     The authors decide one domain at a time; of a batch, all see the count as it stands before them.
     """
-    best = torch.stack([found.score[:, p].max(dim=1).values for p in parts], dim=1)
-    worst = torch.stack([found.intercept[:, p].min(dim=1).values for p in parts], dim=1)
+    best = torch.stack([scores.score[:, p].max(dim=1).values for p in parts], dim=1)
+    worst = torch.stack([scores.intercept[:, p].min(dim=1).values for p in parts], dim=1)
     score, from_last = best.flip(1).max(dim=1)  # ties between layers go to the later one, as the authors compare
     layer = len(parts) - 1 - from_last
-    by_score = torch.stack([p.start + found.score[:, p].argmax(dim=1) for p in parts], dim=1)
-    by_intercept = torch.stack([p.start + found.intercept[:, p].argmin(dim=1) for p in parts], dim=1)
+    by_score = torch.stack([p.start + scores.score[:, p].argmax(dim=1) for p in parts], dim=1)
+    by_intercept = torch.stack([p.start + scores.intercept[:, p].argmin(dim=1) for p in parts], dim=1)
     falling = worst < INTERCEPT_THRESHOLD
     last_falling = _last(falling)
     scored = (layer != 0) & (score > SCORE_THRESHOLD)
@@ -142,13 +137,21 @@ class BaBSR(AbstractBrancher[BaBSRMemory]):
     def decide(
         self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
     ) -> Decision[BaBSRMemory]:
-        """Facts 3.2."""
+        """Pick by both scores, in the authors' order (facts 3.2)."""
         del look
         memory = memory.on(domains.lower.device)
-        found = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
+        both = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
         ambiguous, parts = domains.bounds.ambiguous(), list(memory.network.slices.values())
-        chosen, picks = pick(found, ambiguous, parts, memory.first_layer_picks)
+        chosen, picks = pick(both, ambiguous, parts, memory.first_layer_picks)
         return Decision(chosen, replace(memory, first_layer_picks=picks))
+
+    def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The choice, then the others by score."""
+        chosen = self.decide(memory, domains, look).neurons[:, None]
+        memory = memory.on(domains.lower.device)
+        score = scores(memory.network, memory.bias, domains, worse_side=self.worse_side).score
+        others = domains.bounds.ambiguous().scatter(1, chosen, value=False)
+        return torch.cat([chosen, highest(score, others, count)[:, : count - 1]], dim=1)
 
 
 RULES = (

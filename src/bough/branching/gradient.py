@@ -13,8 +13,7 @@ from torch import Tensor
 from bough.branching.base import AbstractScoring, RuleEntry
 from bough.domain.batch import DomainBatch
 from bough.network.graph import Network
-from bough.network.ops import Relu
-from bough.network.walk import TRANSPOSE
+from bough.network.walk import Interval, carry
 from bough.problem.problem import Problem
 
 
@@ -28,7 +27,7 @@ class SteepestGradient(AbstractScoring[Network]):
     """
 
     def prepare(self, problem: Problem) -> Network:
-        """The network."""
+        """The network is all that the rule remembers."""
         return problem.network
 
     def scores(self, memory: Network, domains: DomainBatch) -> Tensor:
@@ -54,28 +53,24 @@ def steepest_gradients(network: Network, domains: DomainBatch, dtype: torch.dtyp
     Intervals are kept as middle and radius: through W^T they go as W^T middle and |W|^T radius.
     """
     blocked, passing = domains.bounds.upper <= 0, domains.bounds.lower >= 0
-    found, last = torch.zeros(domains.signs.shape, dtype=dtype, device=domains.signs.device), len(network.nodes) - 1
+    steepest, last = torch.zeros(domains.signs.shape, dtype=dtype, device=domains.signs.device), len(network.nodes) - 1
+
+    def relu(i: int, arriving: Interval) -> Interval:
+        (middle, radius), part = arriving, network.slices[i]
+        steepest[:, part] = (middle.abs() + radius).reshape(len(domains), -1)
+        # Blocked: 0. Passing: all of it. Ambiguous: anything between.
+        low, high = middle - radius, middle + radius
+        open_, none = (~passing[:, part]).reshape(low.shape), blocked[:, part].reshape(low.shape)
+        low = torch.where(open_, low.clamp(max=0), low).masked_fill(none, 0.0)
+        high = torch.where(open_, high.clamp(min=0), high).masked_fill(none, 0.0)
+        return (high + low) / 2, (high - low) / 2
+
+    def affine(i: int, here: Interval) -> list[Interval]:
+        return list(zip(network.transpose(i, here[0]), network.radius.transpose(i, here[1]), strict=True))
+
+    def total(one: Interval, other: Interval) -> Interval:
+        return one[0] + other[0], one[1] + other[1]
+
     seed = domains.functional.to(dtype).reshape(-1, *network.nodes[last].shape)
-    pending = {last: (seed, torch.zeros_like(seed))}
-    for i in range(last, 0, -1):
-        if i not in pending:
-            continue
-        (middle, radius), node = pending.pop(i), network.nodes[i]
-        if isinstance(node.op, Relu):
-            part = network.slices[i]
-            found[:, part] = (middle.abs() + radius).reshape(len(domains), -1)
-            # Blocked: 0. Passing: all of it. Ambiguous: anything between.
-            low, high = middle - radius, middle + radius
-            open_, none = (~passing[:, part]).reshape(low.shape), blocked[:, part].reshape(low.shape)
-            low = torch.where(open_, low.clamp(max=0), low).masked_fill(none, 0.0)
-            high = torch.where(open_, high.clamp(min=0), high).masked_fill(none, 0.0)
-            middles: tuple[Tensor, ...] = ((high + low) / 2,)
-            radii: tuple[Tensor, ...] = ((high - low) / 2,)
-        else:
-            back, shapes = TRANSPOSE[type(node.op)], [network.nodes[j].shape for j in node.inputs]
-            middles = back(node.op, shapes, middle)
-            radii = back(network.radius.nodes[i].op, shapes, radius)
-        for j, more, wider in zip(node.inputs, middles, radii, strict=True):
-            there = pending.get(j)
-            pending[j] = (more, wider) if there is None else (there[0] + more, there[1] + wider)
-    return found
+    carry(network, last, (seed, torch.zeros_like(seed)), relu, affine, total)
+    return steepest

@@ -19,7 +19,7 @@ MOST_ELEMENTS = 1 << 22  # of all nodes of all boxes looked at together
 
 
 def influence(network: Network, lower: Tensor, upper: Tensor) -> Tensor:
-    """Of every ReLU [domains, neurons], over boxes [domains, inputs]; does not change when a ReLU's input is scaled."""
+    """The influence of every ReLU, [domains, neurons], over boxes [domains, inputs], in no unit of its input."""
     many = max(1, MOST_ELEMENTS // sum(node.size for node in network.nodes))
     parts = zip(lower.split(many), upper.split(many), strict=True)
     return torch.cat([_influence(network, low, high) for low, high in parts])
@@ -43,7 +43,7 @@ def _influence(network: Network, lower: Tensor, upper: Tensor) -> Tensor:
 
     last = max(seeds)
     radius = ((upper - lower) / 2).reshape(domains, *network.input_shape)
-    weight = radius * walk.backward(graph, last, seeds.pop(last), relu, lambda _i, _here: None, seeds)
+    weight = radius * walk.backward(graph, last, seeds.pop(last), relu, also=seeds)
     # The mean weight of a ReLU's inputs, each counted by what it can do to the ReLU.
     weighed, plain = (walk.forward(graph, x) for x in (radius * weight, radius))
     total, share = (torch.cat([v[s].reshape(domains, -1) for s in sources], dim=1) for v in (weighed, plain))

@@ -46,6 +46,11 @@ class Strong(AbstractBrancher[BaBSRMemory]):
     ) -> Decision[BaBSRMemory]:
         """Bound the children of all candidates, and compare."""
         memory = memory.on(domains.lower.device)
+        return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
+
+    def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
+        """The candidates by their improvements."""
+        memory = memory.on(domains.lower.device)
         ambiguous, score = domains.bounds.ambiguous(), scores(memory.network, memory.bias, domains).score
         tried = ambiguous
         if self.subset is not None:
@@ -59,8 +64,7 @@ class Strong(AbstractBrancher[BaBSRMemory]):
         gains = torch.where(tried.gather(1, candidates), (gains / TIE).round() * TIE, -torch.inf)
         share = score / score.amax(dim=1, keepdim=True).clamp(min=torch.finfo(score.dtype).tiny)
         gains = gains + TIE / 2 * share.gather(1, candidates)
-        best = highest(gains, tried.gather(1, candidates), 1)
-        return Decision(candidates.gather(1, best)[:, 0], memory)
+        return candidates.gather(1, highest(gains, tried.gather(1, candidates), count))
 
 
 def listed(tried: Tensor) -> Tensor:

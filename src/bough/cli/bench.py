@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bough.budget import Deadline
-from bough.cli.shared import DEFECT, UNFINISHED, Commands, images_of, limit_of, make_folder, number, say
+from bough.cli.shared import DEFECT, UNFINISHED, Commands, images_of, limit_of, number, say
 from bough.errors import BadInput
+from bough.files.writing import check_writable, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +168,7 @@ class _View:
 
 def _engine(options: argparse.Namespace) -> "AbstractEngine":
     from bough.bench.engines import Here, Processes
-    from bough.bench.pool import GRACE, Limits
+    from bough.jobs.pool import GRACE, Limits
 
     limits = Limits(GRACE if options.grace is None else options.grace, options.memory_limit)
     said = {
@@ -213,7 +214,6 @@ def _problems(options: argparse.Namespace) -> "Problems | None":
     from functools import lru_cache
 
     from bough.bench.tables import is_table, read_problems
-    from bough.report.record import check_writable
     from bough.zoo.shipped import table_path
 
     path = table_path(options.instances)
@@ -231,10 +231,9 @@ def _problems(options: argparse.Namespace) -> "Problems | None":
 def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "AbstractEngine") -> int:
     from bough.bench.ledger import key_of, read_records
     from bough.bench.tally import longest, span, told
-    from bough.report.record import check_writable
 
     check_writable(options.out)
-    entries, _ = read_records(options.out)
+    entries = read_records(options.out)
     done = {key_of(entry) for entry in entries if entry["error"] is None}
     failed = {key_of(entry) for entry in entries} - done
     left = [task for task in tasks if task.key not in done]

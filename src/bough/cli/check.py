@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bough.cli.shared import NETWORK_HELP, Commands, print_verdict, say
+from bough.files.writing import check_writable, write_text
 
 if TYPE_CHECKING:
     from bough.problem.problem import Problem
@@ -31,7 +32,6 @@ def _check(options: argparse.Namespace) -> int:
     import torch
 
     from bough.api import load_network, load_problem
-    from bough.report.record import check_writable
     from bough.verdict.check import Outcome, check
     from bough.zoo.shipped import network_path
 
@@ -54,7 +54,6 @@ def _check(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace, problem: "Problem") -> None:
     """Write the tree."""
-    from bough.report.record import write_text
     from bough.verdict.aptp import aptp_paths, as_aptp
 
     texts = as_aptp(problem, options.certificate)

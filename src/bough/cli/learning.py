@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from bough.cli.shared import MOST_THREADS, UNFINISHED, Commands, images_of, limit_of, say
 from bough.errors import BadInput
+from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
     from bough.zoo.labelling import Recipe, Work
 
 
 def add(commands: Commands) -> None:
-    """The command."""
+    """Add `bough label` to the commands."""
     label = commands.add("label", help="collect samples of strong branching to train a rule from")
     label.add_argument("table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough")
     label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")
@@ -110,7 +111,7 @@ def _label(options: argparse.Namespace) -> int:
         raise BadInput(f"none of the images of {options.table} is at hand; say by --data where they are")
     folders = (Path(), path.parent) if options.networks is None else (options.networks,)
     networks = export.check_networks(found.rows, at_hand, (*folders, shipped.NETWORKS))
-    labelling.open_folder(options.out, resume=options.resume)
+    make_folder(options.out, resume=options.resume)
     tasks = labelling.plan_tasks(found.rows, at_hand, networks, recipe)
     made = labelling.make(options.out, tasks, recipe, say, limit, options.jobs or 1, work)
     say(f"{made.samples} samples of {made.properties} properties are in {options.out}")
@@ -129,7 +130,7 @@ def _work(options: argparse.Namespace) -> "Work | None":
         return None
     from bough.bench.cluster import Cluster
     from bough.bench.labels import GRACE, on_cluster
-    from bough.bench.pool import Limits
+    from bough.jobs.pool import Limits
 
     share = 1.0 if options.gpu_share is None else options.gpu_share
     return on_cluster(Cluster(options.jobs, Limits(GRACE), gpu_share=share, address=options.ray_address))

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from bough.cli.shared import Commands, make_folder, say
+from bough.cli.shared import Commands, say
+from bough.files.writing import make_folder, write_text
 
 PAGE = "index.html"
 
@@ -36,7 +37,6 @@ def add(commands: Commands) -> None:
 def _report(options: argparse.Namespace) -> int:
     """Read all, complain about what is odd, write the page."""
     from bough.report.page import document, payload, read_points
-    from bough.report.record import write_text
     from bough.report.runs import read_runs
     from bough.report.trace import read_traces
 

@@ -31,7 +31,7 @@ TINY = 1e-300  # above 0, by nothing to speak of
 
 
 def add(commands: Commands) -> None:
-    """Both commands."""
+    """Add the commands `verify` and `robustness`."""
     verify = commands.add("verify", help="prove a VNN-LIB property of an ONNX network, or refute it")
     verify.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
@@ -193,8 +193,8 @@ def _robustness(options: argparse.Namespace) -> int:
 
 def _search_options(options: argparse.Namespace) -> "Options":
     """Check what can be checked before any file is read."""
+    from bough.files.writing import check_writable
     from bough.options import Options
-    from bough.report.record import check_writable
 
     for path in (options.json, options.counterexample, options.vnncomp, options.trace, options.certificate):
         if path is not None:
@@ -299,6 +299,7 @@ def _certified(path: Path, result: "Result") -> str:
 
 
 def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan", result: "Result") -> None:
+    from bough.files.writing import write_text
     from bough.report import record as records
     from bough.report.vnncomp import as_text
 
@@ -306,7 +307,7 @@ def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan"
         if options.counterexample is not None:
             _write_counterexample(options.counterexample, problem, result)
         if options.vnncomp is not None:
-            records.write_text(options.vnncomp, as_text(result))
+            write_text(options.vnncomp, as_text(result))
         if options.json is not None:
             run = records.Run(problem.network_name, problem.property_name, "bab", plan.settings)
             records.write_record(options.json, records.record(run, result))
@@ -317,7 +318,7 @@ def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan"
 
 def _write_counterexample(path: Path, problem: "Problem", result: "Result") -> None:
     """Write what was found; an older counterexample must not be taken for this run's."""
-    from bough.report.record import write_bytes
+    from bough.files.writing import write_bytes
     from bough.report.vnncomp import as_text
     from bough.verdict.counterexample import as_npz
 

@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bough.errors import BadInput, OutputError
@@ -139,11 +138,3 @@ def limit_of(options: argparse.Namespace) -> "Deadline":
     if limit is not None and not limit >= 0:
         raise BadInput(f"--limit-seconds is {limit}; give seconds, 0 or more")
     return Deadline.after(limit)
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder for results, with those around it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot create the folder {folder}: {error.strerror or error}") from error

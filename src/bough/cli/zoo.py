@@ -14,13 +14,13 @@ from bough.cli.shared import (
     device_named,
     images_of,
     limit_of,
-    make_folder,
     number,
     numbered,
     numbers,
     say,
 )
 from bough.errors import BadInput
+from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
     from bough.budget import Deadline
@@ -218,7 +218,7 @@ def _properties_from(options: argparse.Namespace) -> int:
     rows = found.rows[:: options.every]
     folders = (Path(), path.parent) if options.networks is None else (options.networks,)
     networks = export.check_networks(rows, at_hand, (*folders, shipped.NETWORKS))
-    export.open_folder(options.out, resume=options.resume)
+    make_folder(options.out, resume=options.resume)
     export.check_same(options.out, rows)
     export.write_problems(options.out, rows, at_hand, networks, options.timeout)
     say(f"{len(rows)} properties are in {options.out / export.INSTANCES}")
@@ -229,7 +229,7 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     import torch
 
     from bough.api import load_network
-    from bough.zoo import datasets, export, log, properties, shipped, table, workers
+    from bough.zoo import datasets, export, log, properties, shipped, table
 
     torch.set_num_threads(1)
     recipe, wanted = _recipe(options), _wanted(options)
@@ -246,11 +246,10 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     images = images_of(options, options.dataset, options.split)
     within = range(table.size_of(images.dataset, images.split)) if options.images is None else options.images
     wish = properties.Wish(images, within, wanted, options.use)
-    export.open_folder(options.out, resume=options.resume)
-    known = log.Log(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}"))
+    make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)
-    crew = workers.Here(loaded, recipe, tick) if options.jobs == 1 else workers.Processes(options.jobs, recipe, tick)
-    made = properties.make(recipe, wish, loaded, crew, known, tick.line, deadline)
+    with log.ProbeLog(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}")) as known:
+        made = properties.make(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline)
     networks = {recipe.network: path}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
     say(

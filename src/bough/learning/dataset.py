@@ -12,24 +12,23 @@ of magnitude than float16 has, and a set of the paper's size has less than a gig
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, final
 
 import torch
 from torch import Tensor
 
-from bough.errors import BadInput, OutputError
+from bough.errors import BadInput
+from bough.files.log import AbstractLog, LogEntry
+from bough.files.reading import NETWORK_LIMIT, JsonObject, parsed_json, read_bytes
 from bough.learning.labels import MODES, Collected, Mode
 from bough.learning.samples import OPTIONAL, Samples
 from bough.learning.scene import Graph, Scene
 from bough.network.graph import Network
-from bough.problem.files import LINES_LIMIT, NETWORK_LIMIT, parsed_json, read_bytes
 from bough.problem.onnx import read_network
 
 SCHEMA = "bough.samples/1"
@@ -50,7 +49,7 @@ def split_of(dataset: str, split: str, image: int, seed: int = 0) -> Part:
 
 
 @dataclass(frozen=True)
-class Card:
+class SampleCard:
     """Where the samples of a shard are from."""
 
     name: str  # of the property, and of the shard
@@ -85,9 +84,9 @@ class Card:
         return split_of(self.dataset, self.split, self.image, seed)
 
     @staticmethod
-    def read(told: Mapping[str, Any]) -> "Card":
+    def read(entry: JsonObject) -> "SampleCard":
         """From what JSON makes of one, and whatever else is there."""
-        return Card(**{name: told.get(name) for name in KINDS})  # type: ignore[arg-type] # checked there
+        return SampleCard(**{name: entry.get(name) for name in KINDS})  # type: ignore[arg-type] # checked there
 
 
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -103,14 +102,14 @@ KINDS: Mapping[str, tuple[type, ...]] = {
 class Shard:
     """What one search gave, with its card."""
 
-    card: Card
+    card: SampleCard
     collected: Collected
 
 
 # One shard
 
 
-def encode(card: Card, collected: Collected) -> bytes:
+def encode(card: SampleCard, collected: Collected) -> bytes:
     """The file of a shard."""
     from safetensors.torch import save
 
@@ -132,7 +131,7 @@ def encode(card: Card, collected: Collected) -> bytes:
     return save({name: array.contiguous() for name, array in arrays.items()}, metadata=head)
 
 
-def read_card(path: Path) -> Card:
+def read_card(path: Path) -> SampleCard:
     """The card of a shard; `BadInput` says what is wrong with one that is truncated, or is none of ours."""
     from safetensors import SafetensorError, safe_open
 
@@ -148,7 +147,7 @@ def read_card(path: Path) -> Card:
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         raise BadInput(f"{path} is no shard of {SCHEMA}")
     try:
-        return Card.read(told)
+        return SampleCard.read(told)
     except BadInput as error:
         raise BadInput(f"{path} has a card that says nothing ({error})") from None
 
@@ -173,7 +172,7 @@ def read_shard(path: Path, network: Network) -> Shard:
     return Shard(card, Collected(samples, arrays["step"]))
 
 
-def _misfit(arrays: Mapping[str, Tensor], card: Card, network: Network) -> str | None:
+def _misfit(arrays: Mapping[str, Tensor], card: SampleCard, network: Network) -> str | None:
     """What is wrong with the arrays of a shard, if anything."""
     neurons = arrays.get("neurons")
     count, n = card.samples, 0 if neurons is None else neurons.numel()
@@ -226,10 +225,11 @@ def read(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | 
 
 
 def read_shards(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | None = None) -> Iterator[Shard]:
-    """As `read`, with the cards."""
+    """The shards of a folder, with their cards, chosen and read as `read` does."""
     note = note or (lambda _: None)
-    _, entries, _ = _read_manifest(folder / MANIFEST)
-    listed = {shard_path(folder, name) for name, entry in entries.items() if entry["samples"]}
+    entries = Manifest.read(folder / MANIFEST).entries
+    samples = {entry["name"]: entry["samples"] for entry in entries}  # a property may have been taken twice
+    listed = {shard_path(folder, name) for name, count in samples.items() if count}
     paths = sorted(listed | set((folder / SHARDS).glob("*.safetensors")))
     chosen, skipped = [], []
     for path in paths:
@@ -248,11 +248,11 @@ def read_shards(folder: Path, part: Part | None = None, *, seed: int = 0, note: 
 
 
 def _lazily(
-    folder: Path, chosen: list[tuple[Path, Card]], skipped: list[str], count: int, note: Note
+    folder: Path, chosen: list[tuple[Path, SampleCard]], skipped: list[str], count: int, note: Note
 ) -> Iterator[Shard]:
     networks, lost = lru_cache(maxsize=4)(_network), len(skipped)
 
-    def shard(path: Path, card: Card) -> Shard | None:
+    def shard(path: Path, card: SampleCard) -> Shard | None:
         try:
             return read_shard(path, networks(network_path(folder, card.sha256), card.sha256))
         except BadInput as error:
@@ -281,90 +281,34 @@ def _network(path: Path, sha256: str) -> Network:
 
 # The manifest
 
-Entry = dict[str, Any]
 
-
-class Manifest:
+@final
+class Manifest(AbstractLog):
     """What there is of a data set that is being made: one line per property, added as each ends."""
 
-    def __init__(self, folder: Path, recipe: Mapping[str, Any], note: Note) -> None:
-        self._path = folder / MANIFEST
-        self._head: Entry = {"schema": SCHEMA, "recipe": json.loads(json.dumps(dict(recipe)))}
-        self.entries: dict[str, Entry] = {}
-        if not self._path.exists():
-            self._write()
-            return
-        head, self.entries, half = _read_manifest(self._path)
-        old, new = head["recipe"], self._head["recipe"]
-        for name in {**old, **new}:
-            if old.get(name) != new.get(name):
-                differs = f"{name} was {old.get(name)}, and is {new.get(name)} now"
-                raise BadInput(f"{self._path} is of another run: {differs}; resume by the same command")
-        if half:
-            self._write()
-            note(f"{self._path} ended in the middle of a line, which was dropped; that property is taken again")
+    schema, headed, run, line = SCHEMA, True, "run", "line of ours"
+    again, advice = "that property is taken again", "give a folder that bough label wrote"
 
-    def add(self, card: Card, **more: Any) -> None:
-        """One property has ended."""
-        entry = {**asdict(card), **more}
-        self.entries[card.name] = entry
+    def __init__(self, folder: Path, recipe: JsonObject, note: Note) -> None:
+        super().__init__(folder / MANIFEST, note, recipe=recipe)
+        self.by_name: dict[str, LogEntry] = {entry["name"]: entry for entry in self.entries}
+
+    @staticmethod
+    def check(entry: LogEntry) -> None:
+        """Raise unless an entry is the card of a property."""
         try:
-            with self._path.open("a", encoding="ascii") as file:
-                file.write(_line(entry))
-        except OSError as error:
-            raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
+            SampleCard.read(entry)
+        except BadInput as error:
+            raise BadInput(f"not the card of a property ({error}); remove the line") from None
+
+    def add(self, card: SampleCard, **more: object) -> None:
+        """One property has ended."""
+        self.by_name[card.name] = {**asdict(card), **more}
+        self.append(self.by_name[card.name])
 
     def settle(self, order: Sequence[str]) -> None:
         """Write the lines in this order, whoever was done first; others come last."""
         place = {name: k for k, name in enumerate(order)}
-        names = sorted(self.entries, key=lambda name: (place.get(name, len(place)), name))
-        self.entries = {name: self.entries[name] for name in names}
-        self._write()
-
-    def _write(self) -> None:
-        write_whole(self._path, "".join(map(_line, (self._head, *self.entries.values()))).encode())
-
-
-def _line(entry: Entry) -> str:
-    return json.dumps(entry, allow_nan=False) + "\n"
-
-
-def _read_manifest(path: Path) -> tuple[Entry, dict[str, Entry], bool]:
-    """The first line, the others by the property's name, and whether half a line was left at the end."""
-    try:
-        *lines, half = read_bytes(path, LINES_LIMIT, BadInput).split(b"\n")
-    except BadInput as error:
-        raise BadInput(f"{error}; give a folder that bough label wrote") from None
-    head, entries = _parsed(lines[0] if lines else half, f"{path}, line 1"), {}
-    if head.get("schema") != SCHEMA or not isinstance(head.get("recipe"), dict):
-        raise BadInput(f"{path}, line 1: no manifest of {SCHEMA}; give a folder that bough label wrote")
-    for k, line in enumerate(lines[1:], 2):
-        entry = _parsed(line, f"{path}, line {k}")
-        try:
-            entries[Card.read(entry).name] = entry
-        except BadInput as error:
-            raise BadInput(f"{path}, line {k}: not the card of a property ({error}); remove the line") from None
-    return head, entries, bool(half)
-
-
-def _parsed(line: bytes, where: str) -> Entry:
-    try:
-        entry = parsed_json(line)
-    except ValueError:
-        entry = None
-    if not isinstance(entry, dict):
-        raise BadInput(f"{where}: not a line of ours; give a folder that bough label wrote")
-    return entry
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, with the folder around it."""
-    part = path.with_name(f".{path.name[:64]}-{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        names = sorted(self.by_name, key=lambda name: (place.get(name, len(place)), name))
+        self.by_name = {name: self.by_name[name] for name in names}
+        self.rewrite(self.by_name.values())

@@ -1,30 +1,24 @@
 """What messages travel on: a graph enters; what can be known of its edges before any domain is seen leaves, kept for
 as long as the graph is.
 
-There are two ways along the edges. `onward` and `back` follow the network's own operators, all ReLUs taking part, as
-the paper's messages do: embedding dimensions are part of the batch. `Wiring.between` has every ReLU that the root
-decides substituted, as dual ascent has it (`bounds.reduced`): what is left is a matrix from ambiguous ReLU to
-ambiguous ReLU, whatever the network looked like, and a message is a product of dense matrices.
+In `Wiring.between` every ReLU that the root decides is substituted, as dual ascent has it (`bounds.reduced`): what is
+left is a matrix from ambiguous ReLU to ambiguous ReLU, whatever the network looked like, and a message is a product of
+dense matrices.
 """
 
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from bough.errors import BadInput
 from bough.learning.scene import Graph
 from bough.network import walk
 from bough.network.graph import Network
-from bough.network.ops import Conv, Input, Relu
 
 CHUNK_ROWS = 256  # of the matrix, found together
-
-Update = Callable[[int, Tensor], Tensor]  # (ReLU node, what arrives [batch, *shape]) -> what it sends, of that shape
 
 
 def in_full(device: torch.device) -> AbstractContextManager[object]:
@@ -42,25 +36,16 @@ class Wiring:
     layers: tuple[slice, ...]
 
     @cached_property
-    def linear(self) -> Network:
-        """The network without its biases: they are features of nodes, and no part of a message."""
-        return self.network.linear_part(len(self.network.nodes) - 1)
-
-    @cached_property
-    def constants(self) -> tuple[Tensor, ...]:
+    def constants(self) -> list[Tensor]:
         """The constant part of every node, given the outputs of the ReLUs before it, each [elements]."""
-        values: list[Tensor] = []
+        nothing = self._like.new_zeros(1, *self.network.input_shape)
         with in_full(self.neurons.device):
-            for node in self.network.nodes:
-                if isinstance(node.op, Relu | Input):
-                    values.append(self._like.new_zeros(1, *node.shape))
-                else:
-                    values.append(walk.apply(node, *(values[i] for i in node.inputs)))
-        return tuple(value.reshape(-1) for value in values)
+            values = walk.forward(self.network, nothing, lambda _i, z: torch.zeros_like(z))
+        return [value.reshape(-1) for value in values]
 
     @cached_property
     def bias(self) -> Tensor:
-        """Of the affine layer in front of each of the n ReLUs, [n]."""
+        """The bias of the affine layer in front of each of the n ReLUs, [n]."""
         parts = [self.constants[self.network.nodes[i].inputs[0]] for i in self.network.relus]
         return torch.cat(parts)[self.neurons] if parts else self._like.new_zeros(0)
 
@@ -71,35 +56,9 @@ class Wiring:
 
     @cached_property
     def elements(self) -> dict[int, Tensor]:
-        """Of each ReLU node, which of its elements are among the n, int64; in their order."""
+        """The elements of each ReLU node that are among the n, int64, in their order."""
         starts = self.network.slices
         return {i: self.neurons[part] - starts[i].start for i, part in zip(starts, self.layers, strict=True)}
-
-    @cached_property
-    def connections(self) -> dict[int, Tensor]:
-        """Of each convolution, to how many of its outputs each element of its input is connected; 1 where to none."""
-        found = {}
-        for i, node in enumerate(self.network.nodes):
-            if isinstance(node.op, Conv):
-                ones = replace(node.op, weight=torch.ones_like(node.op.weight))
-                shapes = [self.network.nodes[j].shape for j in node.inputs]
-                with in_full(self.neurons.device):
-                    (count,) = walk.TRANSPOSE[Conv](ones, shapes, self._like.new_ones(1, *node.shape))
-                found[i] = count.round().clamp(min=1)
-        return found
-
-    @cached_property
-    def taps(self) -> dict[int, Tensor]:
-        """As `connections`, but an output position counts once for all of its channels, and convolutions that look at
-        the input are left out: what the authors' code divides by (facts 4.5).
-        """
-        after = self._after_relu
-        found = {}
-        for i, count in self.connections.items():
-            op = self.network.nodes[i].op
-            if after[i] and isinstance(op, Conv):
-                found[i] = (count / (op.weight.shape[0] // op.groups)).clamp(min=1)
-        return found
 
     @cached_property
     def between(self) -> Tensor:
@@ -126,19 +85,11 @@ class Wiring:
             return (flat * self.passing[self.network.slices[i]]).reshape(here.shape)
 
         shape = self.network.nodes[node].shape
-        walk.backward(self.network, node, seed.reshape(-1, *shape), through, lambda _i, _here: None)
+        walk.backward(self.network, node, seed.reshape(-1, *shape), through)
 
     @property
     def _numbered(self) -> list[tuple[int, int]]:
         return list(enumerate(self.network.relus))
-
-    @property
-    def _after_relu(self) -> list[bool]:
-        """Of each node, whether a ReLU stands between it and the input."""
-        found: list[bool] = []
-        for node in self.network.nodes:
-            found.append(any(found[j] or isinstance(self.network.nodes[j].op, Relu) for j in node.inputs))
-        return found
 
     @property
     def _like(self) -> Tensor:
@@ -152,45 +103,7 @@ _KEPT: "WeakKeyDictionary[Graph, Wiring]" = WeakKeyDictionary()
 def wiring(graph: Graph) -> Wiring:
     """The graph's edges, worked out once: whoever decides often keeps the graph."""
     if graph not in _KEPT:
-        for node in graph.network.nodes:
-            if not isinstance(node.op, Input | Relu) and type(node.op) not in walk.TRANSPOSE:
-                raise BadInput(f"no message can pass a {type(node.op).__name__}, such as node {node.name!r}")
         passing = graph.passing.clone()
         passing[graph.neurons] = False  # these are gates of their own, in every domain
         _KEPT[graph] = Wiring(graph.network, graph.neurons, passing, graph.layers)
     return _KEPT[graph]
-
-
-def onward(wires: Wiring, at_input: Tensor, relu: Update) -> Tensor:
-    """Carry messages [batch, *input shape] to the output, [batch, *output shape]; ReLUs send what `relu` says."""
-    values: list[Tensor] = []
-    for i, node in enumerate(wires.linear.nodes):
-        if not node.inputs:
-            values.append(at_input)
-        elif isinstance(node.op, Relu):
-            values.append(relu(i, values[node.inputs[0]]))
-        else:
-            values.append(walk.apply(node, *(values[j] for j in node.inputs)))
-    return values[-1]
-
-
-def back(wires: Wiring, at_output: Tensor, relu: Update, shares: Mapping[int, Tensor]) -> Tensor:
-    """Carry messages [batch, *output shape] to the input, along transposed operators; ReLUs send what `relu` says.
-
-    What comes back through a node in `shares` is divided by what stands there.
-    """
-    nodes = wires.linear.nodes
-    pending: dict[int, Tensor] = {len(nodes) - 1: at_output}
-    for i in range(len(nodes) - 1, 0, -1):
-        node = nodes[i]
-        # A ReLU that nothing looks at hears nothing, and still has an embedding.
-        here = pending.pop(i) if i in pending else at_output.new_zeros(at_output.shape[0], *node.shape)
-        if isinstance(node.op, Relu):
-            passed: tuple[Tensor, ...] = (relu(i, here),)
-        else:
-            passed = walk.TRANSPOSE[type(node.op)](node.op, [nodes[j].shape for j in node.inputs], here)
-        if i in shares:
-            passed = tuple(g / shares[i] for g in passed)
-        for j, g in zip(node.inputs, passed, strict=True):
-            pending[j] = pending[j] + g if j in pending else g
-    return pending[0] if 0 in pending else at_output.new_zeros(at_output.shape[0], *nodes[0].shape)

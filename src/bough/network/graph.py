@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.network.ops import Conv, Linear, Operator, Relu, Scale
-
-Shape = tuple[int, ...]
+from bough.network.ops import AbstractAffine, Biases, Input, Operator, Relu, Shape, Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +73,25 @@ class Network:
         """Number of ReLUs in all."""
         return sum(self.nodes[i].size for i in self.relus)
 
+    def apply(self, i: int, *inputs: Tensor) -> Tensor:
+        """The value of node `i` from the values of its inputs, all with a leading batch axis."""
+        node = self.nodes[i]
+        return node.op.apply(node.shape, *inputs)
+
+    def transpose(self, i: int, f: Tensor) -> tuple[Tensor, ...]:
+        """What functionals `f` of affine node `i` are of each of its inputs, constants left out."""
+        op, shapes = self.affine[i]
+        return op.transpose(shapes, f)
+
+    @cached_property
+    def affine(self) -> dict[int, tuple[AbstractAffine, list[Shape]]]:
+        """For each affine node, its operator, and the shapes of its inputs."""
+        found = {}
+        for i, node in enumerate(self.nodes):
+            if not isinstance(node.op, Input | Relu):
+                found[i] = node.op, [self.nodes[j].shape for j in node.inputs]
+        return found
+
     def on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> "Network":
         """The same network with its weights on a device, in a precision, made once."""
         if device.type == "cpu" and dtype == torch.float64:
@@ -91,26 +108,26 @@ class Network:
     @cached_property
     def magnitude(self) -> "Network":
         """The same graph with absolute weights and bias magnitudes: what rounding errors are proportional to."""
-        return Network(tuple(replace(node, op=_absolute(node.op)) for node in self.nodes))
+        return _changed(self.nodes, torch.abs, lambda _, size: (size, size))
 
     @cached_property
     def radius(self) -> "Network":
         """The same graph with absolute weights and no bias: how the half-widths of boxes travel."""
-        return Network(tuple(replace(node, op=_without_bias(_absolute(node.op))) for node in self.nodes))
+        return _changed(self.nodes, torch.abs, _no_bias)
 
     @cached_property
     def pattern(self) -> "Network":
         """The same graph with 1 for every weight and bias that is not 0: which elements can be other than exactly 0."""
-        return Network(tuple(replace(node, op=_nonzero(_absolute(node.op))) for node in self.nodes))
+        return _changed(self.nodes, _ones, lambda _, size: (_ones(size), size))
 
     def linear_part(self, last: int) -> "Network":
         """The nodes up to one, without their biases."""
-        return Network(tuple(replace(node, op=_without_bias(node.op)) for node in self.nodes[: last + 1]))
+        return _changed(self.nodes[: last + 1], lambda weight: weight, _no_bias)
 
     @property
     def multiplications(self) -> int:
-        """Of one evaluation at one point."""
-        return sum(_multiplications(node) for node in self.nodes)
+        """Multiplications of one evaluation at one point; where nothing is multiplied, an element counts as one."""
+        return sum(node.size * max(1, node.op.products) for node in self.nodes)
 
     @cached_property
     def rounding(self) -> float:
@@ -120,10 +137,23 @@ class Network:
         elements of a node in a dot product; then one sum over all nodes, and slack for the few operations around it.
         """
         consumers = Counter(i for node in self.nodes for i in node.inputs)
-        longest = max(max(_terms(node), node.size) for node in self.nodes)
+        longest = max(max(node.op.terms, node.size) for node in self.nodes)
         terms = longest + max(consumers.values(), default=0) + 4 * len(self.nodes) + 16
         unit = torch.finfo(torch.float64).eps / 2
         return 2 * terms * unit / (1 - terms * unit)
+
+
+def _changed(nodes: tuple[Node, ...], weights: Weights, biases: Biases) -> Network:
+    return Network(tuple(replace(node, op=node.op.changed(weights, biases)) for node in nodes))
+
+
+def _no_bias(bias: Tensor, magnitude: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.zeros_like(bias), magnitude
+
+
+def _ones(t: Tensor) -> Tensor:
+    """1 for what is not 0."""
+    return (t.abs() > 0).double()
 
 
 def _moved(op: Operator, device: torch.device, dtype: torch.dtype) -> Operator:
@@ -132,44 +162,4 @@ def _moved(op: Operator, device: torch.device, dtype: torch.dtype) -> Operator:
             return value
         return value.to(device, dtype) if value.is_floating_point() else value.to(device)
 
-    make: Any = type(op)
-    made: Operator = make(**{f.name: moved(getattr(op, f.name)) for f in fields(op)})
-    return made
-
-
-def _absolute(op: Operator) -> Operator:
-    if isinstance(op, Linear | Conv):
-        return replace(op, weight=op.weight.abs(), bias=op.bias_magnitude)
-    if isinstance(op, Scale):
-        return replace(op, factor=op.factor.abs(), bias=op.bias_magnitude)
-    return op
-
-
-def _without_bias(op: Operator) -> Operator:
-    if isinstance(op, Linear | Conv | Scale):
-        return replace(op, bias=torch.zeros_like(op.bias))
-    return op
-
-
-def _nonzero(op: Operator) -> Operator:
-    if isinstance(op, Linear | Conv):
-        return replace(op, weight=(op.weight > 0).double(), bias=(op.bias > 0).double())
-    if isinstance(op, Scale):
-        return replace(op, factor=(op.factor > 0).double(), bias=(op.bias > 0).double())
-    return op
-
-
-def _multiplications(node: Node) -> int:
-    if isinstance(node.op, Linear | Conv):
-        weight: Tensor = node.op.weight
-        return node.size * math.prod(weight.shape[1:])
-    return node.size
-
-
-def _terms(node: Node) -> int:
-    """Most products summed in one element of the operator or of its transpose."""
-    if isinstance(node.op, Linear | Conv):
-        weight: Tensor = node.op.weight
-        taps = math.prod(weight.shape[2:])
-        return max(weight.shape[0], weight.shape[1]) * taps + 1
-    return 2
+    return replace(op, **{f.name: moved(getattr(op, f.name)) for f in fields(op)})

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bough.errors import NetworkError, UnsupportedOperator
-from bough.network.graph import Shape
+from bough.network.ops import Shape
 from bough.network.rewrite import LARGEST_NODE, GraphBuilder, Window
 
 Array = NDArray[Any]
@@ -65,7 +65,7 @@ def broadcast(builder: GraphBuilder, x: Value, shape: Shape) -> Value:
 
 
 def relu(builder: GraphBuilder, x: Value) -> Value:
-    """`max(x, 0)`."""
+    """Add a ReLU, `max(x, 0)`."""
     return Value(builder.relu(x.node), x.shape)
 
 

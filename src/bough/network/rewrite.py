@@ -7,14 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from bough.errors import NetworkError
-from bough.network.graph import Network, Node, Shape
-from bough.network.ops import Add, Conv, Input, Linear, Operator, Relu, Reshape, Scale, Select
+from bough.network.graph import Network, Node
+from bough.network.ops import AbstractAffine, Add, Conv, Input, Linear, Operator, Relu, Reshape, Scale, Select, Shape
 
 # A guard against damaged or hostile files: 128 MiB as float64, beyond what can be verified.
 LARGEST_NODE = 1 << 24
@@ -156,7 +155,7 @@ class GraphBuilder:
         return self._append(Add(), (x, y), self.shape(x))
 
     def relu(self, x: int) -> int:
-        """`max(x, 0)`."""
+        """Add a ReLU, `max(x, 0)`."""
         return self._append(Relu(), (x,), self.shape(x))
 
     # What is lowered to them
@@ -306,63 +305,31 @@ def fold_scales(network: Network) -> Network:
     A node is folded into only where nothing else reads it. Linear operators are never multiplied together, which would
     lose the zeros and the magnitudes of both.
     """
-    nodes: list[Node] = []
-    place: list[int] = []  # where the value of each old node is now
     readers = Counter(i for node in network.nodes for i in node.inputs)
-    left: list[int] = []  # for each new node, how many read it
-    folds: list[int] = []  # for each new node, how often its weights were rounded
-    for i, old in enumerate(network.nodes):
+    nodes = [network.nodes[0]]
+    place = [0]  # where the value of each old node is now
+    left = [readers[0]]  # for each new node, how many read it
+    folds = [0]  # for each new node, how often its weights were rounded
+    for i, old in enumerate(network.nodes[1:], start=1):
         node = replace(old, inputs=tuple(place[j] for j in old.inputs))
-        before = node.inputs[0] if node.inputs else 0
-        foldable = isinstance(node.op, Scale) and left[before] == 1 and folds[before] < MOST_FOLDED
-        folded = _fold(node.op, nodes[before]) if foldable and isinstance(node.op, Scale) else None
-        if node.inputs and _changes_nothing(node, nodes[before]):
+        before, folded = node.inputs[0], None
+        source = nodes[before]
+        foldable = left[before] == 1 and folds[before] < MOST_FOLDED
+        if foldable and isinstance(node.op, Scale) and isinstance(source.op, AbstractAffine):
+            folded = source.op.scaled(node.op, node.shape)
+        if isinstance(node.op, AbstractAffine) and node.op.idle(node.shape, source.shape):
             place.append(before)
             left[before] += readers[i] - 1
         elif folded is not None:
-            nodes[before] = replace(nodes[before], op=folded)
+            nodes[before] = replace(source, op=folded)
             place.append(before)
             left[before] = readers[i]
             folds[before] += 1
         else:
-            if isinstance(node.op, Reshape) and isinstance(nodes[before].op, Reshape):
-                node = replace(node, inputs=nodes[before].inputs)
+            if isinstance(node.op, Reshape) and isinstance(source.op, Reshape):
+                node = replace(node, inputs=source.inputs)
             nodes.append(node)
             left.append(readers[i])
             folds.append(0)
             place.append(len(nodes) - 1)
     return _prune(nodes, place[-1])
-
-
-def _changes_nothing(node: Node, before: Node) -> bool:
-    if isinstance(node.op, Scale):
-        return bool((node.op.factor == 1).all()) and not bool(node.op.bias_magnitude.any())
-    if isinstance(node.op, Select):
-        return node.shape == before.shape and torch.equal(node.op.index, torch.arange(before.size))
-    return isinstance(node.op, Reshape) and node.shape == before.shape
-
-
-def _fold(scale: Scale, before: Node) -> Linear | Conv | Scale | None:
-    """The affine operator followed by the Scale as one operator; None where that is not one of ours."""
-    op = before.op
-    if not _affine(op):
-        return None
-    parts = (scale.factor, scale.bias, scale.bias_magnitude)
-    if isinstance(op, Linear):
-        rows = [t.reshape(-1, before.shape[-1]) for t in parts]
-    elif isinstance(op, Conv):
-        rows = [t.reshape(before.shape[0], -1).T for t in parts]
-    else:
-        rows = [t[None] for t in parts]
-    if any(not bool((t == t[:1]).all()) for t in rows):
-        return None  # differs between positions that share one row of the weight
-    factor, bias, magnitude = (t[0].contiguous() for t in rows)
-    bias, magnitude = factor * op.bias + bias, factor.abs() * op.bias_magnitude + magnitude
-    if isinstance(op, Scale):
-        return Scale(op.factor * factor, bias, magnitude)
-    weight = op.weight * factor.reshape(-1, *(1,) * (op.weight.ndim - 1))
-    return replace(op, weight=weight, bias=bias, bias_magnitude=magnitude)
-
-
-def _affine(op: Operator) -> TypeGuard[Linear | Conv | Scale]:
-    return isinstance(op, Linear | Conv | Scale)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bough.errors import BadInput
-from bough.problem.files import is_there, read_bytes, resolve
+from bough.files.reading import is_there, read_bytes, resolve
 
 INSTANCES_LIMIT = 1 << 26
 """Most bytes a list of instances may have."""

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from bough.errors import NetworkError, UnsupportedOperator
+from bough.files.reading import NETWORK_LIMIT, read_bytes
 from bough.network import lowering
 from bough.network.graph import Network
 from bough.network.lowering import Array, Value
 from bough.network.rewrite import LARGEST_NODE, MOST_ELEMENTS, GraphBuilder, Window, fold_scales
-from bough.problem.files import NETWORK_LIMIT, read_bytes
 
 OPSETS = range(7, 23)
 MOST_NODES = 50_000  # of a file; the largest networks that are verified anywhere have some hundreds

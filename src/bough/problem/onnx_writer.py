@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from bough.errors import NetworkError, OutputError
-from bough.network.graph import Network, Shape
-from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select
+from bough.errors import NetworkError
+from bough.files.writing import write_bytes
+from bough.network.graph import Network
+from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select, Shape
 
 OPSET = 17
 IR_VERSION = 8  # the version of the container that came with this opset
@@ -41,10 +42,7 @@ def write_network(network: Network, path: Path | None = None) -> bytes:
     model.ir_version = IR_VERSION
     data = bytes(model.SerializeToString(deterministic=True))
     if path is not None:
-        try:
-            Path(path).write_bytes(data)
-        except OSError as error:
-            raise OutputError(f"the network cannot be written to {path}: {error.strerror or error}") from error
+        write_bytes(Path(path), data)
     return data
 
 

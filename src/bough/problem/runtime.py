@@ -15,7 +15,6 @@ from torch import Tensor
 from bough.errors import NetworkError
 from bough.network import walk
 from bough.network.graph import Network
-from bough.network.ops import Add, Conv, Linear, Scale
 from bough.problem.onnx import input_shape, open_batch_axis, parse_model, sentence, without_dead_nodes
 from bough.problem.problem import Evaluator
 
@@ -140,11 +139,10 @@ def _passes(z: Tensor, dtype: np.dtype[np.floating[Any]]) -> Tensor:
 def _rounding(network: Network, i: int, values: list[Tensor], dtype: np.dtype[np.floating[Any]]) -> Tensor | None:
     """Expected rounding error of a node by itself; None where it only moves elements or cuts them off."""
     node = network.nodes[i]
-    if not isinstance(node.op, Linear | Conv | Scale | Add):
+    if not node.op.roundings:
         return None
-    summed = node.op.weight[0].numel() if isinstance(node.op, Linear | Conv) else 1
     # 16 more for what was folded into the weights. ONNX Runtime computes in float32 what is stored in float16.
-    unit = float(np.finfo(np.promote_types(dtype, np.float32)).eps) / 2 * math.sqrt(summed + 16)
+    unit = float(np.finfo(np.promote_types(dtype, np.float32)).eps) / 2 * math.sqrt(max(1, node.op.products) + 16)
     stored = 2 * float(np.finfo(dtype).eps) if dtype == np.float16 else 0.0
-    sizes = walk.apply(network.magnitude.nodes[i], *(values[j].abs() for j in node.inputs))
+    sizes = network.magnitude.apply(i, *(values[j].abs() for j in node.inputs))
     return (unit + stored) * sizes

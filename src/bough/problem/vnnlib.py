@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import final
 
 from bough.errors import PropertyError
+from bough.files.reading import PROPERTY_LIMIT, read_bytes
 from bough.problem import vnnlib2
-from bough.problem.files import PROPERTY_LIMIT, read_bytes
 from bough.problem.formula import INEQUALITIES, ONE, Formula, Literal, Source, Step, build, comparison
 from bough.problem.property import Box, Clause, Property
 

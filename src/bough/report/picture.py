@@ -3,6 +3,7 @@
 The file's suffix chooses the format: `.png` or `.svg`.
 """
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from bough.drawing import BLUE, FORMATS, INK, MUTED, VERMILION
 from bough.errors import BadInput, OutputError
+from bough.files.writing import write_bytes
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only pictures need it
     from matplotlib.axes import Axes
@@ -56,19 +58,18 @@ def counterexample_picture(
         raise BadInput(
             f"the image has shape {before.shape}, the counterexample {after.shape}; they do not belong together"
         )
-    try:
-        _save(before, after, caption, path)
-    except OSError as error:
-        raise OutputError(f"the picture cannot be written to '{path}': {error.strerror or error}") from error
+    write_bytes(path, _drawn(before, after, caption, path.suffix.lower()[1:]))
 
 
-def _save(before: NDArray[np.float64], after: NDArray[np.float64], caption: Caption, path: Path) -> None:
+def _drawn(before: NDArray[np.float64], after: NDArray[np.float64], caption: Caption, ending: str) -> bytes:
     """Without date, random ids or the user's settings: the same counterexample gives the same picture."""
     from matplotlib import rc_context, rcParamsDefault
 
+    contents = io.BytesIO()
     with rc_context({**rcParamsDefault, "svg.hashsalt": "bough"}):
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        _figure(before, after, caption).savefig(path, dpi=160, metadata=metadata)
+        metadata = {"Date": None} if ending == "svg" else None
+        _figure(before, after, caption).savefig(contents, format=ending, dpi=160, metadata=metadata)
+    return contents.getvalue()
 
 
 def _pixels(image: Pixels, normalisation: Normalisation | None) -> NDArray[np.float64]:

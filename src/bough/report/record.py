@@ -7,14 +7,13 @@ import json
 import math
 import os
 import platform
-import secrets
 import subprocess
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bough.errors import OutputError
+from bough.files.writing import write_text
 from bough.verdict.result import Result
 
 SCHEMA = "bough.record/1"
@@ -116,56 +115,6 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text as `write_bytes` does."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a result file whole or not at all: a reader never sees half of it.
-
-    What a link leads to is replaced, not the link. A device or pipe (`/dev/stdout`) is written to as it is, and so is a
-    file in a folder that takes no new ones.
-    """
-    try:
-        target = path.resolve()
-        if (path.is_file() or not path.exists()) and os.access(target.parent, os.W_OK):
-            _replace(target, data)
-        else:
-            path.write_bytes(data)
-    except (OSError, RuntimeError, ValueError) as error:  # a ring of links; a name that no file can have
-        raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _replace(target: Path, data: bytes) -> None:
-    # A name that no other run has, on whatever machine: processes of two may have one number and one folder.
-    temporary = target.with_name(f".bough-{os.getpid()}-{secrets.token_hex(4)}.part")
-    try:
-        temporary.write_bytes(data)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())  # or a power cut may leave the new name with nothing in it
-        temporary.replace(target)
-    except BaseException:  # Ctrl-C, too
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def write_record(path: Path, entry: dict[str, Any]) -> None:
     """Write one record as one JSON line."""
     write_text(path, json.dumps(entry, allow_nan=False) + "\n")
-
-
-def check_writable(path: Path) -> None:
-    """Raise now, before any work is done, if a result could not be written to this path later."""
-    try:
-        if str(path) == "-":
-            raise OutputError("standard output is for the verdict; name a file")
-        if path.is_dir():
-            raise OutputError(f"cannot write {path}: it is a folder; name a file")
-        if not path.parent.is_dir():
-            raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-        target = path if path.exists() else path.parent
-        if not os.access(target, os.W_OK):
-            raise OutputError(f"cannot write {path}: permission denied")
-    except OSError as error:  # such as a name that is too long
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

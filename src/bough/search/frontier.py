@@ -30,7 +30,7 @@ class Waiting(Arrays):
 
 
 @final
-class Pool:
+class RowPool:
     """Rows in arrays that grow by doubling. A free row has an infinite bound, which no open domain has."""
 
     def __init__(self, like: Arrays, device: torch.device) -> None:
@@ -56,7 +56,7 @@ class Pool:
         return float(self._lower.min())
 
     def push(self, new: Waiting) -> None:
-        """Add rows."""
+        """Add these rows."""
         count, device = len(new.lower), self._lower.device
         while count > self.free:
             self._grow()
@@ -120,15 +120,15 @@ class Frontier:
     def __init__(self, session: AbstractSession, device_bytes: float = INFINITE, host_bytes: float = INFINITE) -> None:
         self._session = session
         self._limits = device_bytes, host_bytes
-        self._near: Pool | None = None
-        self._far: Pool | None = None
+        self._near: RowPool | None = None
+        self._far: RowPool | None = None
         self.pushed = 0  # domains opened so far: each has the number it was opened under
         self.picked = torch.zeros(0, dtype=torch.int64)  # the numbers of the domains picked last
 
     def __len__(self) -> int:
         return sum(pool.used for pool in self._pools())
 
-    def _pools(self) -> Sequence[Pool]:
+    def _pools(self) -> Sequence[RowPool]:
         return [pool for pool in (self._near, self._far) if pool is not None]
 
     @property
@@ -147,7 +147,7 @@ class Frontier:
             return
         rows = self._session.pack(domains)
         if self._near is None:
-            self._near = Pool(rows, domains.lower.device)
+            self._near = RowPool(rows, domains.lower.device)
         age = self.pushed + torch.arange(len(domains), device=domains.lower.device)
         self.pushed += len(domains)
         new = Waiting(rows, domains.lower, age)
@@ -159,9 +159,9 @@ class Frontier:
         if self._near.used * self._near.row_bytes > self._limits[0]:
             self._spill(self._near, rows)
 
-    def _spill(self, near: Pool, like: Arrays) -> None:
+    def _spill(self, near: RowPool, like: Arrays) -> None:
         if self._far is None:
-            self._far = Pool(like, torch.device("cpu"))
+            self._far = RowPool(like, torch.device("cpu"))
         _move(near, self._far, near.used // 2, lowest=False)
         if self._far.used * self._far.row_bytes > self._limits[1]:
             raise OutOfMemory(f"{len(self)} open domains fill the memory budget")
@@ -186,7 +186,7 @@ class Frontier:
         return min((pool.drop_above(cutoff) for pool in self._pools() if pool.used), default=INFINITE)
 
 
-def _move(source: Pool, target: Pool, count: int, *, lowest: bool = True) -> None:
+def _move(source: RowPool, target: RowPool, count: int, *, lowest: bool = True) -> None:
     """Move rows, a few at a time, since a copy of all would take the memory that is short; none is ever in neither."""
     while count > 0:
         taken = source.take(min(count, MOVED), lowest=lowest)

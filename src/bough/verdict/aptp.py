@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from bough.errors import BadInput
-from bough.network.ops import Add
 from bough.problem.problem import Problem
 from bough.problem.property import Clause
 from bough.verdict.certificate import VERDICTS, End, Leaves, read
 
-Leaf = tuple[int, ...]  # literals: twice the ReLU's number, plus one where it passes
+Leaf = tuple[int, ...]  # its literals: twice a ReLU's number, plus one where the ReLU passes
 
 
 def as_aptp(problem: Problem, certificate: Path) -> tuple[str, ...]:
@@ -42,7 +41,7 @@ def aptp_paths(path: Path, clauses: int) -> tuple[Path, ...]:
 
 
 def _check_network(problem: Problem) -> None:
-    if any(isinstance(node.op, Add) for node in problem.network.nodes):
+    if any(len(node.inputs) > 1 for node in problem.network.nodes):
         raise BadInput(
             "--aptp numbers ReLUs layer by layer, and this network is no chain of layers (it branches, or pools maxima)"
         )
@@ -84,8 +83,7 @@ def _row(clause: Clause, number: int) -> str:
     if len(clause.offsets) != 1:
         raise BadInput(f"clause {number} has {len(clause.offsets)} rows, and APTP takes one")
     offset = float(clause.offsets[0])
-    named = [(i, a) for i, a in enumerate(clause.coefficients[0].tolist()) if a]
-    match named:
+    match [(i, a) for i, a in enumerate(clause.coefficients[0].tolist()) if a]:
         case [(i, 1.0)]:
             return f"(<= Y_{i} {offset!r})"
         case [(i, -1.0)]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bough.errors import BadInput
-from bough.problem.files import is_there
+from bough.files.reading import is_there
 from bough.zoo.download import Progress, RemoteFile, fetch
 from bough.zoo.image_files import Array, read_cifar, read_idx, read_npz, reading
 

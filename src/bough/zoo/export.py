@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bough.api import load_network
 from bough.errors import BadInput, OutputError
-from bough.problem.files import is_there, read_bytes, resolve
+from bough.files.reading import is_there, read_bytes, resolve
+from bough.files.writing import write_text
 from bough.problem.vnnlib import write_property
-from bough.report.record import write_text
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, as_property, as_text, check_fits
 
@@ -25,17 +25,6 @@ class Ready:
 
     rows: tuple[Row, ...]
     absent: int
-
-
-def open_folder(folder: Path, *, resume: bool) -> None:
-    """Create the folder; one with something in it is only taken to go on with."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not resume:
-            raise OutputError(f"{folder} is not empty; go on with it by --resume, or give another folder")
-        (folder / VNNLIB).mkdir(exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot create the folder {folder}: {error.strerror or error}") from error
 
 
 def check_same(folder: Path, rows: Sequence[Row]) -> None:
@@ -100,7 +89,8 @@ def write_problems(
     writer = csv.writer(lines, lineterminator="\n")
     for row in {file_name(row): row for row in rows}.values():
         written = Path(VNNLIB) / file_name(row)
-        write_text(folder / written, write_property(as_property(row, images_of(row.dataset, row.split))))
+        text = write_property(as_property(row, images_of(row.dataset, row.split)))
+        write_text(folder / written, text, parents=True)
         writer.writerow([networks[row.network].resolve(), written, f"{timeout:g}"])
     write_text(folder / TABLE, as_text(rows))
     write_text(folder / INSTANCES, lines.getvalue())

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bough.errors import BadInput
-from bough.problem.files import read_bytes
+from bough.files.reading import read_bytes
 
 Array = NDArray[Any]
 

@@ -5,31 +5,33 @@ shards, and a run that goes on repeats nothing.
 """
 
 import hashlib
-import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.budget import Deadline
 from bough.errors import BadInput, BoughError, OutputError
+from bough.files.reading import NETWORK_LIMIT, read_bytes
+from bough.files.writing import write_bytes
+from bough.jobs.base import InProcess, Job, LostWorker
+from bough.jobs.pool import Pool
 from bough.learning import dataset
-from bough.learning.dataset import Card, Manifest, shard_path, write_whole
+from bough.learning.dataset import Manifest, SampleCard, shard_path
 from bough.learning.halves import Halves
 from bough.learning.labels import Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
 from bough.options import AUTO, Options
 from bough.plan import search_plan
-from bough.problem.files import NETWORK_LIMIT, read_bytes
 from bough.problem.problem import Problem
 from bough.problem.property import Property
 from bough.report.record import revision
 from bough.zoo.export import ImagesOf, file_name, network_name
 from bough.zoo.table import Row, as_property, use_of
-from bough.zoo.workers import LostWorker, _begin, _deaf, _lost
 
 STRONG = ("strong", "strong-subset")
 SOLVED = ("verified", "falsified")
@@ -65,7 +67,7 @@ class Task:
 
     network: Path
     asked: Property
-    card: Card
+    card: SampleCard
     solved: bool
 
 
@@ -73,7 +75,7 @@ class Task:
 class Labelled:
     """One property has ended."""
 
-    card: Card
+    card: SampleCard
     verdict: str  # of its search; `enough`: ended when there were enough samples
     steps: int
     seconds: float
@@ -81,6 +83,11 @@ class Labelled:
     def more(self) -> dict[str, object]:
         """What the manifest says beside the card."""
         return {"verdict": self.verdict, "steps": self.steps, "seconds": round(self.seconds, 3)}
+
+    def __str__(self) -> str:
+        card = self.card
+        count = f"{card.name}: {card.samples} samples ({card.mode}, {card.part()})"
+        return f"{count}, {self.verdict} after {self.steps} steps, {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ def plan_tasks(
     for row in rows:
         asked = as_property(row, images_of(row.dataset, row.split))
         name, label = file_name(row).removesuffix(".vnnlib"), images_of(row.dataset, row.split).at(row.image)[1]
-        card = Card(
+        card = SampleCard(
             name=name,
             network=network_name(row.network),
             sha256=checksums[row.network],
@@ -138,7 +145,8 @@ def _store_networks(folder: Path, tasks: Sequence[Task]) -> None:
     """Put the networks into the folder, under their checksums."""
     for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
         if not dataset.network_path(folder, sha256).exists():
-            write_whole(dataset.network_path(folder, sha256), read_bytes(path, NETWORK_LIMIT, BadInput))
+            data = read_bytes(path, NETWORK_LIMIT, BadInput)
+            write_bytes(dataset.network_path(folder, sha256), data, parents=True)
 
 
 def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
@@ -162,7 +170,7 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
         samples=0 if found is None else len(found.samples),
     )
     if found is not None:
-        write_whole(shard_path(folder, card.name), dataset.encode(card, found))
+        write_bytes(shard_path(folder, card.name), dataset.encode(card, found), parents=True)
     ended = "enough" if collector.enough and result.verdict.value == "timeout" else result.verdict.value
     return Labelled(card, ended, collector.steps, result.seconds)
 
@@ -176,7 +184,7 @@ def _grown(folder: Path, task: Task, recipe: Recipe, problem: Problem) -> Labell
     samples = 0 if rolled.collected is None else len(rolled.collected.samples)
     card = replace(task.card, bounder=search.settings.bounder, mode="trees", samples=samples)
     if rolled.collected is not None:
-        write_whole(shard_path(folder, card.name), dataset.encode(card, rolled.collected))
+        write_bytes(shard_path(folder, card.name), dataset.encode(card, rolled.collected), parents=True)
     return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
 
 
@@ -195,19 +203,8 @@ def _network(path: Path) -> LoadedNetwork:
 
 # All of them
 
-Ended = Iterator[tuple[Task, Labelled | BoughError]]
-Work = Callable[[Path, Sequence[Task], Recipe, Deadline, int], Ended]  # who labels them
-
-
-def open_folder(folder: Path, *, resume: bool) -> None:
-    """Create the folder; one with something in it is only taken to go on with."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        there = any(folder.iterdir())
-    except OSError as error:
-        raise OutputError(f"cannot create the folder {folder}: {error.strerror or error}") from error
-    if there and not resume:
-        raise OutputError(f"{folder} is not empty; go on with it by --resume, or give another folder")
+Labels = Generator[tuple[Task, Labelled | BoughError], None, None]
+Work = Callable[[Path, Sequence[Task], Recipe, Deadline, int], Labels]  # who labels them
 
 
 def make(
@@ -222,43 +219,40 @@ def make(
     """Label what has no shard yet, with one line for each; Ctrl-C, a lost process and the limit end it with the shards
     so far. It is done here, or by `jobs` processes, unless `work` is given.
     """
-    manifest = Manifest(folder, recipe.told(), lambda line: say(f"note: {line}"))
-    _store_networks(folder, tasks)
-    left = [task for task in tasks if not _done(folder, task, manifest, say)]
-    total, failed, why = len(tasks), 0, None
-    done = total - len(left)
-    if done:
-        say(f"{done} of {total} properties are there already")
-    work = work or (_here if jobs == 1 else _there)
-    try:
-        for task, ended in work(folder, left, recipe, limit, jobs):
-            if isinstance(ended, BoughError):
-                failed += 1
-                say(f"{done}/{total}  {task.card.name}: failed, {ended}")
-                continue
-            manifest.add(ended.card, **ended.more())
-            done += 1
-            card = ended.card
-            say(
-                f"{done}/{total}  {card.name}: {card.samples} samples ({card.mode}, {card.part()}), {ended.verdict} "
-                f"after {ended.steps} steps, {ended.seconds:.1f} s"
-            )
-    except KeyboardInterrupt:
-        why = "interrupted"
-    except LostWorker as error:
-        why = str(error)
-    if why is None and done + failed < total:
-        why = "the time limit was reached"
-    if why is None and failed:
-        why = f"{failed} properties failed"
-    manifest.settle([task.card.name for task in tasks])
-    mine = {task.card.name for task in tasks}
-    return Made(done, total, sum(e["samples"] for name, e in manifest.entries.items() if name in mine), why)
+    with Manifest(folder, recipe.told(), lambda line: say(f"note: {line}")) as manifest:
+        _store_networks(folder, tasks)
+        left = [task for task in tasks if not _done(folder, task, manifest, say)]
+        total, failed, why = len(tasks), 0, None
+        done = total - len(left)
+        if done:
+            say(f"{done} of {total} properties are there already")
+        try:
+            with closing((work or _on_this_machine)(folder, left, recipe, limit, jobs)) as labels:
+                for task, ended in labels:
+                    if isinstance(ended, BoughError):
+                        failed += 1
+                        say(f"{done}/{total}  {task.card.name}: failed, {ended}")
+                        continue
+                    manifest.add(ended.card, **ended.more())
+                    done += 1
+                    say(f"{done}/{total}  {ended}")
+        except KeyboardInterrupt:
+            why = "interrupted"
+        except LostWorker as error:
+            why = str(error)
+        if why is None and done + failed < total:
+            why = "the time limit was reached"
+        if why is None and failed:
+            why = f"{failed} properties failed"
+        manifest.settle([task.card.name for task in tasks])
+    named = {task.card.name for task in tasks}
+    samples = sum(entry["samples"] for name, entry in manifest.by_name.items() if name in named)
+    return Made(done, total, samples, why)
 
 
 def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], None]) -> bool:
     """Whether a property has its shard, or is known to give no samples; one that no line tells of gets its line."""
-    path, entry = shard_path(folder, task.card.name), manifest.entries.get(task.card.name)
+    path, entry = shard_path(folder, task.card.name), manifest.by_name.get(task.card.name)
     if entry is not None and entry["sha256"] == task.card.sha256 and not entry["samples"]:
         return True
     if entry is None and not path.exists():
@@ -287,33 +281,8 @@ def tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
         return error
 
 
-def _here(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Ended:
-    del jobs
-    for task in tasks:
-        if limit.passed():
-            return
-        yield task, tried(folder, task, recipe)
-
-
-def _there(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Ended:
-    """By processes of their own, started afresh: a copy of a process with threads may hang."""
-    others, waiting = set(multiprocessing.active_children()), list(reversed(tasks))
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin)
-    busy: dict[Future[Labelled | BoughError], Task] = {}
-    try:
-        while True:
-            while waiting and len(busy) < jobs and not limit.passed():
-                task = waiting.pop()
-                with _deaf():
-                    busy[pool.submit(tried, folder, task, recipe)] = task
-            if not busy:
-                return
-            for future in wait(busy, return_when=FIRST_COMPLETED).done:
-                yield busy.pop(future), future.result()
-    except BrokenProcessPool:
-        raise _lost() from None
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        if busy:
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
+def _on_this_machine(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Labels:
+    """In this process, or by several of their own."""
+    with InProcess() if jobs == 1 else Pool(jobs, Job(torch.set_num_threads, (1,))) as pool:
+        for task, ended in pool.each(tasks, lambda task: Job(tried, (folder, task, recipe)), limit):
+            yield task, ended.result()

@@ -9,18 +9,21 @@ so do several processes, which work ahead on what will probably be asked next.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
+
+import torch
 
 from bough.api import LoadedNetwork
 from bough.budget import Deadline
 from bough.errors import BadInput
+from bough.jobs.base import AbstractPool, InProcess, Job, LostWorker
+from bough.jobs.pool import Pool
 from bough.zoo.datasets import Images
-from bough.zoo.log import Log
+from bough.zoo.log import ProbeLog
 from bough.zoo.table import Row, Surroundings, size_of, surroundings, use_of
-from bough.zoo.trial import Recipe, Tried
+from bough.zoo.trial import Recipe, Told, Tried, try_image, try_image_of
 from bough.zoo.tuning import ANY, Probe, choose
-from bough.zoo.workers import AbstractWorkers, LostWorker
 
 AHEAD = 2  # images per process to look ahead, so that a slow one does not leave the others without work
 
@@ -139,12 +142,13 @@ def make(
     recipe: Recipe,
     wish: Wish,
     loaded: LoadedNetwork,
-    workers: AbstractWorkers,
-    log: Log,
+    jobs: int,
+    log: ProbeLog,
     say: Callable[[str], None],
+    told: Told,
     deadline: Deadline,
 ) -> Made:
-    """Rows as wished for; one line is said per image.
+    """Rows as wished for, by this process or several others; one line is said per image, and `told` hears of more.
 
     Ctrl-C, a lost process and the deadline end it with the rows so far.
     """
@@ -152,15 +156,14 @@ def make(
     if not order:
         where = f"{wish.within.start}:{wish.within.stop} of {recipe.dataset} ({recipe.split})"
         raise BadInput(f"no image {where} is at hand; ask for others by --images or --split")
-    maker = _Maker(recipe, wish, loaded, workers, log, say, deadline)
-    try:
-        why = maker.run(order)
-    except KeyboardInterrupt:
-        why = "interrupted"
-    except LostWorker as error:
-        why = str(error)
-    finally:
-        workers.stop()
+    maker = _Maker(recipe, wish, loaded, jobs, log, say, told, deadline)
+    with maker.pool:
+        try:
+            why = maker.run(order)
+        except KeyboardInterrupt:
+            why = "interrupted"
+        except LostWorker as error:
+            why = str(error)
     return Made(tuple(maker.choice.rows), maker.wrong, maker.unsuitable, why)
 
 
@@ -170,16 +173,22 @@ class _Maker:
         recipe: Recipe,
         wish: Wish,
         loaded: LoadedNetwork,
-        workers: AbstractWorkers,
-        log: Log,
+        jobs: int,
+        log: ProbeLog,
         say: Callable[[str], None],
+        told: Told,
         deadline: Deadline,
     ) -> None:
         self.choice, self.wrong, self.unsuitable = Choice(recipe, wish.wanted), 0, 0
         self._recipe, self._images, self._loaded = recipe, wish.images, loaded
-        self._workers, self._log, self._say, self._deadline = workers, log, say, deadline
+        self._log, self._say, self._told, self._deadline = log, say, told, deadline
         self._around = lru_cache(maxsize=256)(self._surroundings)
         self._class = lru_cache(maxsize=4096)(self._seen_class)
+        self.pool: AbstractPool = InProcess()
+        self._attempt: Callable[[int, Surroundings, str], Tried] = partial(try_image, loaded, recipe, told)
+        if jobs > 1:
+            self.pool = Pool(jobs, Job(torch.set_num_threads, (1,)))
+            self._attempt = partial(try_image_of, recipe)
 
     def run(self, order: Sequence[int]) -> str | None:
         """Take images until all that is wanted is there; otherwise, why it is not."""
@@ -201,22 +210,24 @@ class _Maker:
         while key not in self._log.done:
             if not self._deadline.passed():
                 for image, asked in self._ahead(left):
-                    self._workers.start(image, self._around(image), asked)
-            if not self._workers.busy:
+                    self.pool.start((image, asked), Job(self._attempt, (image, self._around(image), asked)))
+            if not self.pool.at_work:
                 return False
-            for tried in self._workers.finished():
-                self._log.add(tried)
+            while not (ended := self.pool.wait(1.0)):
+                self._told(f"at work on images {', '.join(str(image) for image, _ in self.pool.at_work)}")
+            for _, end in ended:
+                self._log.add(end.result())
         return True
 
     def _ahead(self, left: Sequence[int]) -> Iterator[tuple[int, str]]:
         """What is to be started now: the next images, as far as processes are free for them."""
-        jobs = self._workers.jobs
-        coming = islice(filter(self._right, left), 1 if jobs == 1 else AHEAD * jobs)
+        pool = self.pool
+        coming = islice(filter(self._right, left), 1 if pool.jobs == 1 else AHEAD * pool.jobs)
         for ahead, image in enumerate(coming):
-            if len(self._workers.busy) >= jobs:
+            if not pool.free:
                 return
             key = image, self.choice.asked(ahead)
-            if key not in self._log.done and key not in self._workers.busy:
+            if key not in self._log.done and key not in pool.at_work:
                 yield key
 
     def _right(self, image: int) -> bool:

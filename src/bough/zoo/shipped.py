@@ -6,7 +6,7 @@ network's card lies beside it. A file of the user's own is never hidden by one o
 
 from pathlib import Path
 
-from bough.problem.files import is_there, resolve
+from bough.files.reading import is_there, resolve
 
 NETWORKS, TABLES = (Path(__file__).with_name(name) for name in ("networks", "tables"))
 

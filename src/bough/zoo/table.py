@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bough.errors import BadInput
+from bough.files.reading import read_bytes
 from bough.network.graph import Network
-from bough.problem.files import read_bytes
 from bough.problem.images import as_pixels, fitted
 from bough.problem.property import Property, robustness_property
 from bough.verdict.result import Verdict

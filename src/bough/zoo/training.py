@@ -1,8 +1,8 @@
 """Robust training: a data set, an architecture and a recipe enter, an ONNX network with its errors leaves.
 
-A folder holds one training: `checkpoint.pt`, replaced whole after every epoch, `epochs.jsonl`, one line per epoch, and
-at the end `<title>.onnx` and `card.json`. Everything random is drawn from the seed and the number of the epoch, so a
-training that was interrupted goes on as if it had not been.
+A folder holds one training: `checkpoint.pt` and `epochs.jsonl`, replaced whole after every epoch, and at the end
+`<title>.onnx` and `card.json`. Everything random is drawn from the seed and the number of the epoch, so a training that
+was interrupted goes on as if it had not been.
 """
 
 import io
@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from bough.budget import Deadline
 from bough.errors import BadInput, NetworkError
-from bough.problem.files import parsed_json, read_bytes
+from bough.files.reading import LINES_LIMIT, parsed_json, read_bytes
+from bough.files.writing import write_bytes, write_text
 from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference, compare
 from bough.problem.torch import read_module
-from bough.report.record import revision, write_bytes, write_text
+from bough.report.record import revision
 from bough.zoo.architectures import Architecture
 from bough.zoo.datasets import Images
 from bough.zoo.robust import attack, robust_loss
@@ -163,6 +164,7 @@ def train(
     model = architecture.build().to(device)
     optimiser = _optimiser(model, recipe)
     first = _go_on(folder, architecture, recipe, model, optimiser)
+    lines = _lines(folder / EPOCHS, first)
     with _fast_products():
         for epoch in range(first, recipe.epochs):
             if limit.passed():
@@ -173,9 +175,9 @@ def train(
             errors = evaluate(model, test_set, recipe.eps, evaluated)
             line = {"epoch": epoch + 1, "of": recipe.epochs, "eps": recipe.radius(epoch), **figures}
             line |= {**asdict(errors), "seconds": seconds}
+            lines.append(json.dumps(line).encode() + b"\n")
+            write_bytes(folder / EPOCHS, b"".join(lines))
             _save(folder, architecture, recipe, model, optimiser, epoch + 1)
-            with (folder / EPOCHS).open("a") as lines:
-                lines.write(json.dumps(line) + "\n")
             report(line)
     return model
 
@@ -349,6 +351,11 @@ def _fast_products() -> Iterator[None]:
 def _told(architecture: Architecture, recipe: Recipe) -> dict[str, Any]:
     """What a checkpoint must agree with to be gone on with; training longer is allowed."""
     return {"architecture": architecture.title, **asdict(replace(recipe, epochs=1))}
+
+
+def _lines(path: Path, epochs: int) -> list[bytes]:
+    """What was written about the epochs that the checkpoint has seen; an epoch that it has not is repeated."""
+    return read_bytes(path, LINES_LIMIT, BadInput).splitlines(keepends=True)[:epochs] if path.exists() else []
 
 
 def _save(

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from weakref import WeakSet
 
-from bough.api import LoadedNetwork, load_problem, solve
+from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.errors import BadInput
 from bough.options import Options
 from bough.plan import make_plan
 from bough.zoo.datasets import Dataset
+from bough.zoo.shipped import network_path
 from bough.zoo.table import Surroundings
 from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
 
@@ -84,14 +86,7 @@ class Tried:
 Told = Callable[[str], None]
 
 
-def untold(line: str) -> None:
-    """Nobody listens."""
-    del line
-
-
-def try_image(
-    loaded: LoadedNetwork, recipe: Recipe, image: int, around: Surroundings, asked: str, told: Told = untold
-) -> Tried:
+def try_image(loaded: LoadedNetwork, recipe: Recipe, told: Told, image: int, around: Surroundings, asked: str) -> Tried:
     """Tune the radius around one image; `told` hears of every radius before it is tried."""
     options, limit = recipe.options, recipe.scale.limit(asked)
     if recipe.scale.unit == "seconds":
@@ -107,6 +102,16 @@ def try_image(
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
     probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, recipe.lean, known)
     return Tried(image, asked, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges)
+
+
+def try_image_of(recipe: Recipe, image: int, around: Surroundings, asked: str) -> Tried:
+    """Tune the radius in a process of its own, which reads the network once."""
+    return try_image(_network(recipe.network), recipe, lambda _: None, image, around, asked)
+
+
+@lru_cache(maxsize=1)
+def _network(name: str) -> LoadedNetwork:
+    return load_network(network_path(Path(name)))
 
 
 _warm: "WeakSet[LoadedNetwork]" = WeakSet()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bough.errors import NetworkError, PropertyError
-from bough.problem.files import read_bytes, resolve
+from bough.files.reading import read_bytes, resolve
 
 LIMIT = 1 << 20
 

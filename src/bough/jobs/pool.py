@@ -1,7 +1,7 @@
-"""Worker processes that may be lost: calls enter, and answers leave, or the reason why there is none.
+"""Worker processes that may be lost: jobs enter, and answers leave, or the reason why there is none.
 
-A worker serves one call after another, since loading libraries, starting CUDA and reading a network may take longer
-than a run. It is killed and replaced when a call overruns its time or its memory, and replaced when it crashes. Workers
+A worker does one job after another, since loading libraries, starting CUDA and reading a network may take longer
+than a run. It is killed and replaced when a job overruns its time or its memory, and replaced when it crashes. Workers
 are fresh interpreters, not copies of this one, which would not survive CUDA or threads; they have a session of their
 own, so that Ctrl-C is heard here only, and end with this process however it ends.
 """
@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-from bough.bench.worker import ANSWER, BEGUN, FAILURE, READY
 from bough.budget import Deadline
 from bough.errors import BadInput
+from bough.jobs.base import AbstractPool, Ended, Job
+from bough.jobs.worker import ANSWER, BEGUN, FAILURE, READY, put, take
 
 BOOT = (
     "import sys; sys.path[:] = sys.argv[3:]; "
-    "from bough.bench.worker import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+    "from bough.jobs.worker import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
 )
 START_SECONDS = 300.0  # for loading libraries, on a busy machine
 GRACE = 60.0  # seconds after a time limit: a step of a search is not cut short
@@ -35,7 +36,6 @@ STUCK_SECONDS = 10.0
 LOOK_EVERY = 0.05  # seconds between two looks at memory
 WORDS = 300  # characters of what a worker said last
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class NoWorker(BadInput):
@@ -53,7 +53,7 @@ def _never(answer: Any) -> bool:
 
 @dataclass(frozen=True)
 class Limits:
-    """What ends a call from outside: seconds beyond its own time limit, and GB of memory."""
+    """What ends a job from outside: seconds beyond its own time limit, and GB of memory."""
 
     grace: float = GRACE
     memory: float | None = None
@@ -68,22 +68,13 @@ class Limits:
                 raise BadInput("--memory-limit needs /proc, which this system does not have; leave it out")
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The answer of a call, or why there is none."""
-
-    answer: Any = None
-    failure: str | None = None
-
-
 class _Worker:
-    """One process, and the call it is at."""
+    """One process, and the job it is at."""
 
-    def __init__(self, slot: int, environment: Mapping[str, str], prepare: Call) -> None:
+    def __init__(self, slot: int, environment: Mapping[str, str], prepare: Job) -> None:
         self.slot = slot
         self.key: Hashable = None
-        self.call: Call | None = None
-        self.seconds = math.inf  # of the call's own time limit
+        self.job: Job | None = None
         self.ready, self.clock = False, Deadline.after(START_SECONDS)
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         mine, theirs = socket.socketpair()
@@ -101,16 +92,20 @@ class _Worker:
         self.door = Connection(mine.detach())
         self.send(prepare)
 
-    def send(self, call: Call) -> None:
-        """Hand over a call; a worker that is gone is found out later."""
+    def send(self, job: Job) -> None:
+        """Hand over a job; a worker that is gone is found out later."""
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.door.send(call)
+            put(self.door, (job.function, job.arguments))
 
     def begin(self, grace: float) -> None:
-        """Let the call run from now on."""
-        if self.call is not None:
-            self.clock = Deadline.after(self.seconds + grace)
-            self.send(self.call)
+        """Let the job run from now on."""
+        if self.job is not None:
+            self.wind(grace)
+            self.send(self.job)
+
+    def wind(self, grace: float) -> None:
+        """Count the job's time from now on."""
+        self.clock = Deadline.after(math.inf if self.job is None else self.job.seconds + grace)
 
     def resident(self) -> float:
         """GB of memory in use."""
@@ -128,6 +123,7 @@ class _Worker:
         with suppress(subprocess.TimeoutExpired):  # stuck in a driver, say: nobody can help it
             self.process.wait(STUCK_SECONDS)
         self.door.close()
+        self._words.close()
 
     def why_gone(self) -> str:
         """How the process ended, for people."""
@@ -147,10 +143,6 @@ class _Worker:
         lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines()]
         return next((line[:WORDS] for line in reversed(lines) if line), "")
 
-    def close(self) -> None:
-        """Forget what it said."""
-        self._words.close()
-
 
 def _signal_name(number: int) -> str:
     try:
@@ -159,8 +151,9 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Pool:
-    """Up to `jobs` workers, started when they are first needed; each begins with the call `prepare`.
+@final
+class Pool(AbstractPool):
+    """Up to `jobs` workers, started when they are first needed; each begins with the job `prepare`.
 
     After an answer that is `spent` the worker is replaced. `environments` go round among the workers.
     """
@@ -168,7 +161,7 @@ class Pool:
     def __init__(
         self,
         jobs: int,
-        prepare: Call = (_nothing, ()),
+        prepare: Job = Job(_nothing),  # noqa: B008 - it never changes
         limits: Limits | None = None,
         spent: Callable[[Any], bool] = _never,
         environments: Sequence[Mapping[str, str]] = ({},),
@@ -180,35 +173,30 @@ class Pool:
 
     @property
     def at_work(self) -> dict[Hashable, float]:
-        """The calls that were started and not handed back, and for how many seconds each has run; 0: not yet."""
-        busy = (worker for worker in self._workers if worker.call is not None)
+        """The jobs that were started and not handed back, and for how many seconds each has run; 0: not yet."""
+        busy = (worker for worker in self._workers if worker.job is not None)
         return {worker.key: worker.clock.elapsed() if worker.ready else 0.0 for worker in busy}
 
-    @property
-    def free(self) -> int:
-        """How many calls could be started now."""
-        return self.jobs - len(self.at_work)
-
-    def start(self, key: Hashable, seconds: float, function: Callable[..., Any], *arguments: Any) -> None:
-        """Begin with a call that should take no longer than `seconds`; there has to be room for it."""
-        for worker in [w for w in self._workers if w.call is None and w.process.poll() is not None]:
+    def start(self, key: Hashable, job: Job) -> None:
+        """Begin with a job; there has to be room for it."""
+        for worker in [w for w in self._workers if w.job is None and w.process.poll() is not None]:
             self._drop(worker)  # it died while idle
-        worker = next((w for w in self._workers if w.call is None), None) or self._hire()
-        worker.key, worker.call, worker.seconds = key, (function, arguments), seconds
+        worker = next((w for w in self._workers if w.job is None), None) or self._hire()
+        worker.key, worker.job = key, job
         if worker.ready:
             worker.begin(self._limits.grace)
 
     def wait(self, seconds: float) -> list[tuple[Hashable, Ended]]:
-        """The calls that have ended, as soon as there are any; none when so many seconds have passed."""
+        """The jobs that have ended, as soon as there are any; none when so many seconds have passed."""
         until = Deadline.after(seconds)
         while True:
             ended = [(worker.key, end) for worker in list(self._workers) if (end := self._look(worker)) is not None]
             if ended or until.passed():
                 return ended
             every = math.inf if self._limits.memory is None else LOOK_EVERY
-            clocks = (worker.clock.remaining() for worker in self._workers if worker.call is not None)
+            clocks = (worker.clock.remaining() for worker in self._workers if worker.job is not None)
             pause = min(until.remaining(), every, 1.0, *clocks)
-            connection.wait([worker.door for worker in self._workers if worker.call is not None], pause)
+            connection.wait([worker.door for worker in self._workers if worker.job is not None], pause)
 
     def stop(self) -> None:
         """End all processes, at work or not."""
@@ -225,21 +213,20 @@ class Pool:
     def _drop(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         worker.kill()
-        worker.close()
 
     def _look(self, worker: _Worker) -> Ended | None:
-        """What has become of a worker's call; a worker that is of no more use is dropped."""
-        if worker.call is None:
+        """What has become of a worker's job; a worker that is of no more use is dropped."""
+        if worker.job is None:
             return None
         try:
-            heard = worker.door.recv() if worker.door.poll() else None
+            heard = take(worker.door) if worker.door.poll() else None
         except Exception:  # noqa: BLE001 - half an answer: it died while it spoke
             heard = None
             worker.process.kill()
         if heard is not None:
             return self._heard(worker, *heard)
         gone = worker.process.poll() is not None
-        why = worker.why_gone() if gone else self._why_not(worker)
+        why = worker.why_gone() if gone else self._why_not(worker, worker.job)
         if why is None:
             return None
         words = "" if gone else worker.last_words()
@@ -249,7 +236,7 @@ class Pool:
         return Ended(failure=why)
 
     def _not_started(self, why: str) -> Ended:
-        """One worker that does not start is a call that failed; if none ever did, it is of no use to go on."""
+        """One worker that does not start is a job that failed; if none ever did, it is of no use to go on."""
         if not self._started_well:
             raise NoWorker(f"worker processes do not start: {why}")
         return Ended(failure=f"its process did not start: {why}")
@@ -260,24 +247,24 @@ class Pool:
             worker.begin(self._limits.grace)
             return None
         if word == BEGUN:
-            worker.clock = Deadline.after(worker.seconds + self._limits.grace)
+            worker.wind(self._limits.grace)
             return None
         if not worker.ready:
             self._drop(worker)
-            return self._not_started(str(value))
-        worker.call = None
-        ended = Ended(answer=value) if word == ANSWER else Ended(failure=str(value))
+            return self._not_started(value[0])
+        worker.job = None
+        ended = Ended(answer=value) if word == ANSWER else Ended(None, *value)
         if word == FAILURE or self._spent(value):
             self._drop(worker)
         return ended
 
-    def _why_not(self, worker: _Worker) -> str | None:
-        """Why a worker may not go on, if so."""
+    def _why_not(self, worker: _Worker, job: Job) -> str | None:
+        """Why a worker may not go on with its job, if so."""
         limit = self._limits
         if worker.clock.passed():
             if not worker.ready:
                 return f"killed: it did not start within {START_SECONDS:g} s"
-            return f"killed: no answer {limit.grace:g} s after its time limit of {worker.seconds:g} s"
+            return f"killed: no answer {limit.grace:g} s after its time limit of {job.seconds:g} s"
         if limit.memory is not None and (used := worker.resident()) > limit.memory:
             doing = "" if worker.ready else " to load its libraries"
             return f"killed: it took {used:.2f} GB{doing}, and --memory-limit is {limit.memory:g} GB"

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +20,9 @@ LINES_LIMIT = 1 << 30
 """Most bytes a file of JSON lines (records, manifests, logs) may have."""
 
 _CHUNK = 1 << 20
+
+JsonObject = Mapping[str, object]
+"""What a JSON object holds of which nothing more is known: names, with whatever JSON can say."""
 
 
 def parsed_json(text: str | bytes) -> Any:

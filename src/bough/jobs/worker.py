@@ -5,13 +5,16 @@ Nothing here loads a library: what a call needs is loaded when it is received.
 
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 READY, BEGUN, ANSWER, FAILURE = "ready", "begun", "answer", "failure"
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
@@ -21,10 +24,20 @@ FIRST_TO_GO = "500"  # when memory runs out the system should take a run, not th
 _doors: list[Connection] = []  # of this process, if it is a worker
 
 
+def put(door: Connection, value: object) -> None:
+    """Send a value, packed by plain pickle: by the connection's own way, tensors would be shared and not sent."""
+    door.send_bytes(pickle.dumps(value))
+
+
+def take(door: Connection) -> Any:
+    """The value that was sent next."""
+    return pickle.loads(door.recv_bytes())  # noqa: S301 - from our own process
+
+
 def begun() -> None:
     """Say, in a call, that its time limit counts from now on; elsewhere nothing."""
     for door in _doors:
-        door.send((BEGUN, None))
+        put(door, (BEGUN, None))
 
 
 def serve(descriptor: int, parent: int) -> None:
@@ -35,19 +48,31 @@ def serve(descriptor: int, parent: int) -> None:
     _doors.append(door)
     while True:
         try:
-            function, arguments = door.recv()
+            function, arguments = take(door)
             answer = word, function(*arguments)
         except EOFError:
             return
         except BaseException as error:  # noqa: BLE001 - whatever it is, the other side has to know
-            answer = FAILURE, f"{type(error).__name__}: {error}"
+            answer = FAILURE, _told(error)
         try:
-            door.send(answer)
+            put(door, answer)
         except (BrokenPipeError, ConnectionResetError):
             return
         except Exception as error:  # noqa: BLE001 - an answer that cannot be sent
-            door.send((FAILURE, f"{type(error).__name__}: {error}"))
+            put(door, (FAILURE, _told(error)))
         word = ANSWER
+
+
+def _told(error: BaseException) -> tuple[str, Exception]:
+    """An error in words, and the error itself, with where it happened; or another one, where it cannot travel."""
+    words = f"{type(error).__name__}: {error}"
+    if hasattr(error, "add_note"):  # from Python 3.11 on
+        error.add_note(f"In a worker process:\n{traceback.format_exc()}")
+    with suppress(Exception):  # whatever packing and unpacking run into
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - packed here
+        if isinstance(error, Exception):
+            return words, error
+    return words, RuntimeError(words)
 
 
 def _end_with(parent: int) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bench import work
+import torch
+from tests.jobs import work
 
-from bough.bench.pool import Ended, Limits, NoWorker, Pool
-from bough.errors import BadInput
+from bough.budget import Deadline
+from bough.errors import BadInput, OutputError
+from bough.jobs.base import AbstractPool, Ended, InProcess, Job, LostWorker
+from bough.jobs.pool import Limits, NoWorker, Pool
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def answers(pool: Pool, *calls: tuple[Any, ...], seconds: float = 30.0) -> list[
     while waiting or pool.at_work:
         while waiting and pool.free:
             key, call = waiting.pop(0)
-            pool.start(key, seconds, *call)
+            pool.start(key, Job(call[0], call[1:], seconds))
         found |= dict(pool.wait(1.0))
     return [found[key] for key in range(len(calls))]
 
@@ -65,7 +68,7 @@ def test_a_spent_worker_is_replaced(pools: Callable[..., Pool]) -> None:
 def test_calls_run_side_by_side(pools: Callable[..., Pool]) -> None:
     pool = pools(2)
     for key in range(2):
-        pool.start(key, 30, work.nap, 0.5, key)
+        pool.start(key, Job(work.nap, (0.5, key), 30))
     assert pool.free == 0
     assert set(pool.at_work) == {0, 1}
     found: dict[Any, Ended] = {}
@@ -89,6 +92,70 @@ def test_a_lost_worker_is_a_reason(pools: Callable[..., Pool], call: tuple[Any, 
     assert (lost.answer, after) == (None, Ended(answer="fine"))
     assert lost.failure is not None
     assert lost.failure.startswith(words)
+
+
+def test_what_a_job_raised_is_raised_here(pools: Callable[..., Pool]) -> None:
+    bad, odd, local, lost, fine = answers(
+        pools(1), (work.fail_with_advice,), (work.fail_oddly,), (work.fail_locally,), (work.leave,), (work.nap, 0, 3)
+    )
+    with pytest.raises(OutputError, match="cannot write it; leave it") as caught:
+        bad.result()
+    assert str(caught.value) == "cannot write it; leave it"
+    if sys.version_info >= (3, 11):
+        assert "in fail_with_advice" in caught.value.__notes__[0]  # where it happened
+    for ended, words in ((odd, "OddError: 1 of 2"), (local, "LocalError: here only")):  # not to be unpacked, or packed
+        assert ended.failure == words
+        with pytest.raises(RuntimeError, match=words):
+            ended.result()
+    with pytest.raises(LostWorker, match="a process was lost, as a rule because memory ran out; go on with fewer"):
+        lost.result()
+    assert fine.result() == 3
+
+
+@pytest.mark.parametrize("make", [InProcess, lambda: Pool(2)])
+def test_all_of_a_list(make: Callable[[], AbstractPool]) -> None:
+    heard: list[tuple[int, float]] = []
+    with make() as pool:
+        each = pool.each(range(5), lambda n: Job(work.nap, (0.1, -n)), Deadline.never(), heard.extend)
+        assert sorted((item, ended.result()) for item, ended in each) == [(n, -n) for n in range(5)]
+        assert pool.free == pool.jobs
+    assert {item for item, _ in heard} <= set(range(5))
+    with make() as pool:
+        assert not list(pool.each(range(5), lambda _: Job(work.fail), Deadline.after(0)))
+
+
+def test_nothing_is_started_after_the_limit(pools: Callable[..., Pool]) -> None:
+    limit = Deadline.after(1000)
+    ended = pools(2).each(range(5), lambda n: Job(work.nap, (0, n)), limit)
+    items = [next(ended)[0]]
+    object.__setattr__(limit, "ends", limit.started)
+    items += [item for item, _ in ended]
+    assert sorted(items) == [0, 1]  # the second was at work already
+
+
+def test_the_pool_goes_on_when_workers_are_lost(pools: Callable[..., Pool]) -> None:
+    ways = [work.leave, work.killed, work.crash, work.hang]
+    jobs = [Job(ways[k // 2], seconds=0.2) if k % 2 else Job(work.nap, (0, k)) for k in range(8)]
+    ended = dict(pools(2, limits=Limits(grace=0.5)).each(range(8), lambda k: jobs[k], Deadline.never()))
+    assert [ended[k].answer for k in range(0, 8, 2)] == [0, 2, 4, 6]
+    assert [ended[k].failure for k in range(1, 8, 2)] == [
+        "the process ended with status 7",
+        "the process was killed (SIGKILL), as a rule by the system because memory ran out",
+        "the process crashed (SIGSEGV)",
+        "killed: no answer 0.5 s after its time limit of 0.2 s",
+    ]
+
+
+def test_this_process_works_while_it_is_waited_for() -> None:
+    with InProcess() as pool:
+        assert pool.wait(0) == []
+        pool.start("key", Job(work.pid))
+        assert (pool.free, list(pool.at_work)) == (0, ["key"])
+        assert pool.wait(0) == [("key", Ended(os.getpid()))]
+        pool.start("key", Job(work.fail))
+        with pytest.raises(LookupError):
+            pool.wait(0)
+        assert pool.free == 1
 
 
 def test_a_hang_is_cut_short(pools: Callable[..., Pool]) -> None:
@@ -122,21 +189,27 @@ def test_a_worker_that_dies_while_idle_is_replaced(pools: Callable[..., Pool]) -
 
 
 def test_workers_that_do_not_start(pools: Callable[..., Pool]) -> None:
-    pool = pools(1, (work.fail_to_start, ()))
-    pool.start(0, 1, work.pid)
+    pool = pools(1, Job(work.fail_to_start))
+    pool.start(0, Job(work.pid))
     with pytest.raises(NoWorker, match="do not start: ImportError: no such library"):
         pool.wait(60.0)
-    pool = pools(1, (work.eat, (0.3,)), Limits(memory=0.1))
-    pool.start(0, 1, work.pid)
+    pool = pools(1, Job(work.eat, (0.3,)), Limits(memory=0.1))
+    pool.start(0, Job(work.pid))
     with pytest.raises(NoWorker, match=r"GB to load its libraries, and --memory-limit is 0\.1 GB"):
         pool.wait(60.0)
 
 
 def test_a_later_worker_that_does_not_start_is_a_reason(pools: Callable[..., Pool], tmp_path: Path) -> None:
-    pool = pools(1, (work.once, (str(tmp_path / "first"),)))
+    pool = pools(1, Job(work.once, (str(tmp_path / "first"),)))
     fine, _, lost = answers(pool, (work.nap, 0, "fine"), (work.leave,), (work.pid,))
     assert fine.answer == "fine"
     assert lost.failure == "its process did not start: ImportError: no such library"
+
+
+def test_tensors_travel(pools: Callable[..., Pool]) -> None:
+    numbers = torch.arange(100_000.0)
+    (ended,) = answers(pools(1), (work.nap, 0, {"numbers": numbers}))
+    assert torch.equal(ended.answer["numbers"], numbers)
 
 
 def test_environments_go_round(pools: Callable[..., Pool]) -> None:
@@ -165,28 +238,67 @@ def test_limits_that_are_none(limits: tuple[float, float | None], words: str) ->
 
 PARENT = """
 import sys
-from tests.bench import work
-from bough.bench.pool import Pool
+from tests.jobs import work
+from bough.jobs.base import Job
+from bough.jobs.pool import Pool
 pool = Pool(2)
 for key in range(2):
-    pool.start(key, 600, work.note_and_nap, sys.argv[1], 600)
+    pool.start(key, Job(work.note_and_nap, (sys.argv[1], 600)))
 while True:
     pool.wait(1.0)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
-    search = os.pathsep.join(filter(None, sys.path))
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], env={**os.environ, "PYTHONPATH": search})
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def workers_in(folder: Path) -> list[int]:
+    """The two processes that have left a note, once they have."""
     started = time.monotonic()
-    while len(list(tmp_path.iterdir())) < 2:
+    while len(list(folder.iterdir())) < 2:
         assert time.monotonic() - started < 30
         time.sleep(0.02)
-    workers = [int(path.name) for path in tmp_path.iterdir()]
+    workers = [int(path.name) for path in folder.iterdir()]
     assert all(map(alive, workers))
+    return workers
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], env=ENVIRONMENT)
+    workers, started = workers_in(tmp_path), time.monotonic()
     parent.send_signal(how)
     parent.wait()
     while any(map(alive, workers)):
         assert time.monotonic() - started < 30
         time.sleep(0.02)
+
+
+INTERRUPTED = """
+import signal, sys
+from tests.jobs import work
+from bough.budget import Deadline
+from bough.jobs.base import Job
+from bough.jobs.pool import Pool
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    with Pool(2) as pool:
+        for _ in pool.each(range(9), lambda _: Job(work.note_and_nap, (sys.argv[1], 600)), Deadline.never()):
+            pass
+except KeyboardInterrupt:
+    print("ended", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
+    """It reaches the whole group of a terminal's processes; only the parent hears it, and it ends the others."""
+    words = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, env=ENVIRONMENT, start_new_session=True, **pipes) as parent:
+        workers = workers_in(tmp_path)
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ended\n"
+        assert not any(map(alive, workers))  # while their parent is there
+        assert parent.communicate("") == ("", "")
