@@ -8,9 +8,8 @@ the paper and several: what it takes to decide, less the bounds of children that
 """
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +27,6 @@ from laboratory.statistics import Run
 from laboratory.tables import Heading, Line, Table
 from suite import BABSR, FSB, GNN, ONLINE, SOURCES, Experiment, Results, Setting, available, by_title, main, weights
 
-Answer = TypeVar("Answer")
 NETWORKS = ("base", "wide", "deep")
 BATCHES = (1, 128)  # domains a step
 
@@ -49,49 +47,60 @@ class Clock:
         return self.clock.elapsed()
 
 
-@dataclass
+class Asking:
+    """Adds the time of a block to what was asked of the search."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = self._clock.now()
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.asked += self._clock.now() - self._begun
+
+
+@dataclass(frozen=True)
 class TimedLookAhead(AbstractLookAhead):
-    """Asks the search what a rule asks, and takes the time."""
+    """Answers as another look-ahead does, and takes the time."""
 
-    look: AbstractLookAhead
+    inner: AbstractLookAhead
     clock: Clock
-
-    def __post_init__(self) -> None:
-        self.cutoff = self.look.cutoff
+    cutoff: float
 
     def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
-        """Cheap bounds of children."""
-        return self._timed(lambda: self.look.estimate(domains, neurons))
+        """The other's estimates."""
+        with Asking(self.clock):
+            return self.inner.estimate(domains, neurons)
 
     def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
-        """The bounds that children would have in the search."""
-        return self._timed(lambda: self.look.bound(domains, neurons))
+        """The other's bounds."""
+        with Asking(self.clock):
+            return self.inner.bound(domains, neurons)
 
     def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
-        """Bounds of children that the search may go on with."""
-        return self._timed(lambda: self.look.children(rows, neurons))
+        """The other's bounds, which it keeps."""
+        with Asking(self.clock):
+            return self.inner.children(rows, neurons)
 
     def relaxed(self, domains: DomainBatch) -> Relaxation | None:
-        """What the relaxation says of the domains."""
-        return self._timed(lambda: self.look.relaxed(domains))
+        """The other's relaxation."""
+        with Asking(self.clock):
+            return self.inner.relaxed(domains)
 
     def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
-        """Boxes around all unsafe points."""
-        return self._timed(lambda: self.look.unsafe_boxes(domains))
+        """The other's boxes."""
+        with Asking(self.clock):
+            return self.inner.unsafe_boxes(domains)
 
     def input_parts(self, domains: DomainBatch) -> InputParts:
-        """The boxes that the domains carry."""
-        return self.look.input_parts(domains)
+        """What the domains carry, which takes no time."""
+        return self.inner.input_parts(domains)
 
-    def among(self, rows: Tensor) -> AbstractLookAhead:
+    def among(self, rows: Tensor) -> "TimedLookAhead":
         """The same for some of the domains."""
-        return TimedLookAhead(self.look.among(rows), self.clock)
-
-    def _timed(self, ask: Callable[[], Answer]) -> Answer:
-        begun = self.clock.now()
-        answer = ask()
-        self.clock.asked += self.clock.now() - begun
-        return answer
+        return TimedLookAhead(self.inner.among(rows), self.clock, self.cutoff)
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ class Stopwatch(AbstractBrancher[Any]):
         """The rule's decision."""
         clock, before = self.clock, self.clock.asked
         begun = clock.now()
-        decision = self.rule.decide(memory, domains, TimedLookAhead(look, clock))
+        decision = self.rule.decide(memory, domains, TimedLookAhead(look, clock, look.cutoff))
         clock.own += clock.now() - begun - (clock.asked - before)
         clock.decisions += len(domains)
         return decision
@@ -122,7 +131,8 @@ def measured(setting: Setting) -> list[Table]:
         asked = read_instances(folder / INSTANCES)[0]
         problem = load_problem(load_network(asked.network), asked.property)
         for batch in BATCHES:
-            rules = {BABSR: BaBSR(), GNN: KNOWN_RULES.entry("gnn").make(RuleSettings(weights=weights("gnn", setting)))}
+            gnn = KNOWN_RULES.entry("gnn").make(RuleSettings(weights=weights("gnn", setting), bounder="dual"))
+            rules: dict[str, AbstractBrancher[Any]] = {BABSR: BaBSR(), GNN: gnn}
             for title, rule in rules.items():
                 clock = Clock()
                 how = Options(

@@ -1,4 +1,7 @@
-"""What README.md shows can be done: its Python runs, and its commands are commands that bough knows."""
+"""What README.md shows can be done: its Python runs and prints what it says, and bough knows its commands.
+
+The text that a package index shows is made of it, without pictures and links that lead nowhere there.
+"""
 
 import os
 import re
@@ -11,7 +14,8 @@ import pytest
 
 from bough.cli import _parser
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 _ENDS = {"|", ">", ">>", "2>", "&&", ";", "&"}  # from here on it is the shell's
 
 
@@ -50,10 +54,11 @@ def ran(snippets: list[str], tmp_path: Path) -> str:
     return run.stdout
 
 
-def test_the_python_runs(tmp_path: Path) -> None:
-    snippets = blocks("python")
+def test_the_python_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
+    snippets, shown = blocks("python"), blocks("text")
     assert snippets, "README.md shows no Python"
-    ran(snippets, tmp_path)
+    assert shown, "README.md does not show what its Python prints"
+    assert ran(snippets, tmp_path) == "".join(shown)
 
 
 def test_there_are_commands() -> None:
@@ -67,3 +72,37 @@ def test_the_commands_are_known(words: list[str], capsys: pytest.CaptureFixture[
     except SystemExit as left:
         if left.code:
             pytest.fail(capsys.readouterr().err)
+
+
+LINK = re.compile(r"\[[^\]]+\]\(([^)]*)\)")
+
+
+@pytest.fixture(scope="module")
+def index_text() -> str:
+    """What a build of bough would make of README.md."""
+    made = subprocess.run(
+        [sys.executable, "-m", "hatch_fancy_pypi_readme"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def test_the_index_text_has_no_pictures_and_no_relative_links(index_text: str) -> None:
+    assert "](docs/" not in index_text
+    assert "![" not in index_text
+    assert [link for link in LINK.findall(index_text) if not link.startswith("https://")] == []
+
+
+def test_the_index_text_has_all_else(index_text: str) -> None:
+    readme = README.read_text(encoding="utf-8")
+    assert "![" in readme
+    for kept in (r"^#+ [^\n]*", r"^```.*?^```", r"\[[^\]]+\]\(https://[^)]*\)"):  # headings, code, links to the web
+        parts = re.findall(kept, readme, flags=re.MULTILINE | re.DOTALL)
+        assert parts
+        assert re.findall(kept, index_text, flags=re.MULTILINE | re.DOTALL) == parts
+    assert index_text.count("|") == readme.count("|")  # of tables

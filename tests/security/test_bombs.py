@@ -27,7 +27,7 @@ from bough.problem.images import read_image
 from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference
 from bough.problem.vnnlib import parse_property
-from bough.verdict.certificate import MOST_BYTES, MOST_LEAVES, SLOPES, Leaves, Lemma, Question
+from bough.verdict.certificate import MOST_BYTES, MOST_LEAVES, SLOPES, Leaves, Lemma, ProblemHashes
 
 node = helper.make_node
 
@@ -209,7 +209,7 @@ def certificate(tmp_path: Path, chunks: list[Any], leaves: int | None = None) ->
     write_network(wide, tmp_path / "net.onnx")
     (tmp_path / "a.vnnlib").write_text(BOX + "(assert (<= Y_0 -5))")
     problem = load_problem(load_network(tmp_path / "net.onnx"), tmp_path / "a.vnnlib")
-    question = Question.of(problem.network, problem.property)
+    question = ProblemHashes.of(problem.network, problem.property)
     (tmp_path / "proof").write_bytes(sealed([question, *chunks], "verified", count=leaves))
     return ["check", *(str(tmp_path / name) for name in ("net.onnx", "a.vnnlib", "proof"))]
 

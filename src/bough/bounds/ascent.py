@@ -439,8 +439,8 @@ class Ascent:
         _load(moves.climb, functionals, start, fresh, each)
         moves.move("seat")
         duals = Duals(start.p.new_empty(count, start.p.shape[1]), start.logits.new_empty(count, start.logits.shape[1]))
-        found = Ascended(duals, functionals.offsets.new_empty(count))
-        here = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
+        ascended = Ascended(duals, functionals.offsets.new_empty(count))
+        remaining = torch.arange(count, device=start.p.device)  # the domain in each row of the batch
         table = kernels.schedule(self.steps, self.rate, self.decay).to(start.p.device)
         slack = SLACK[start.p.device.type]
         for k in range(self.steps):
@@ -448,19 +448,19 @@ class Ascent:
             if k in self.pauses:
                 moves.move("settle")
                 climb = moves.climb
-                done = climb.best[: len(here)] > cutoff + slack * climb.reach[: len(here)]
+                done = climb.best[: len(remaining)] > cutoff + slack * climb.reach[: len(remaining)]
                 rows = (~done).nonzero()[:, 0]
                 if not len(rows):
-                    _store(found, climb, here)
-                    return found
+                    _store(ascended, climb, remaining)
+                    return ascended
                 if climber.room(len(rows)) <= 0.75 * climb.size:
-                    _store(found, climb, here)
-                    moves, here = _shrunk(climber, functionals, climb, rows), here[rows]
+                    _store(ascended, climb, remaining)
+                    moves, remaining = _shrunk(climber, functionals, climb, rows), remaining[rows]
             moves.climb.now.copy_(table[k])
             moves.move("step")
         moves.move("settle")
-        _store(found, moves.climb, here)
-        return found
+        _store(ascended, moves.climb, remaining)
+        return ascended
 
 
 def _load(
@@ -493,12 +493,12 @@ def _load(
             torch.where(climb.fresh != 0, climb.fresh, climb.signs.sign, out=climb.signs.sign)
 
 
-def _store(found: Ascended, climb: Climb, here: Tensor) -> None:
+def _store(ascended: Ascended, climb: Climb, rows: Tensor) -> None:
     """The best of the domains in the batch so far."""
-    count = len(here)
-    found.duals.p[here] = climb.best_p[:count]
-    found.duals.logits[here] = climb.best_logits[:count]
-    found.value[here] = climb.best[:count]
+    count = len(rows)
+    ascended.duals.p[rows] = climb.best_p[:count]
+    ascended.duals.logits[rows] = climb.best_logits[:count]
+    ascended.value[rows] = climb.best[:count]
 
 
 def _shrunk(climber: Climber, functionals: Functionals, climb: Climb, rows: Tensor) -> Moves:

@@ -217,9 +217,9 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         widest = max(self._network.nodes[i].size for i in self._network.relus) if self._network.relus else 1
         count = domains.bounds.ambiguous().sum(dim=1)
         for box in self._boxes[domains.clause].unique():
-            mine = (self._boxes[domains.clause] == box).nonzero()[:, 0]
-            mine = mine[count[mine].argsort(stable=True)]
-            yield from mine.split(max(1, ELEMENTS // widest**2))
+            members = (self._boxes[domains.clause] == box).nonzero()[:, 0]
+            members = members[count[members].argsort(stable=True)]
+            yield from members.split(max(1, ELEMENTS // widest**2))
 
     def _bound(self, domains: DomainBatch, deadline: Deadline) -> Bounded:
         network, cut = self._network, domains.carried(InputParts)
@@ -248,14 +248,14 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         lower, best = lower.max(dim=1)
         each = torch.arange(len(domains))
         slope = inputs[each, best]
-        found = replace(
+        bounded = replace(
             domains,
             bounds=bounds,
             lower=torch.where(bounds.empty() | _outside(place.ball, cut), torch.inf, torch.fmax(lower, domains.lower)),
             functional=combined[each, best],
             start=replace(cut, slope=slope),
         )
-        return Bounded(found, torch.where(slope > 0, cut.lower, cut.upper))
+        return Bounded(bounded, torch.where(slope > 0, cut.lower, cut.upper))
 
 
 def _least(
@@ -314,14 +314,14 @@ def _renewed(
     impossible in the box by now; each domain's own.
     """
     part, source = network.slices[relu], network.nodes[relu].inputs[0]
-    asked = bounds.ambiguous()[:, part] | split
-    most = int(asked.sum(dim=1).max())
+    due = bounds.ambiguous()[:, part] | split
+    most = int(due.sum(dim=1).max())
     if not most:
         return bounds
-    chosen = asked.int().topk(most, dim=1).indices  # a domain that has fewer adds others, which stay as they are
+    chosen = due.int().topk(most, dim=1).indices  # a domain that has fewer adds others, which stay as they are
     rows = cut.lower.new_zeros(*chosen.shape, network.nodes[source].size).scatter(2, chosen[..., None], 1.0)
     low, minus_high = _least(network, place, cut, layers, source, torch.cat([rows, -rows], dim=1))[0].chunk(2, dim=1)
-    low, high = (found.where(asked.gather(1, chosen), torch.nan) for found in (low, -minus_high))
+    low, high = (side.where(due.gather(1, chosen), torch.nan) for side in (low, -minus_high))
     at, (lower, upper) = chosen + part.start, (bounds.lower, bounds.upper)
     return Bounds(
         lower.scatter(1, at, torch.fmax(lower.gather(1, at), low)),

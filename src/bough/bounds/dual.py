@@ -155,12 +155,10 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         self._offsets = torch.zeros(count, rows, dtype=torch.float64)
         self._logits = torch.full((count, rows), -torch.inf)  # at the start; shorter clauses never weigh what they lack
         for k, clause in enumerate(problem.clauses):
-            here = slice(len(clause.offsets))
-            self._rows[k, here], self._offsets[k, here], self._logits[k, here] = (
-                clause.coefficients,
-                clause.offsets,
-                0.0,
-            )
+            own_rows = slice(len(clause.offsets))
+            self._rows[k, own_rows] = clause.coefficients
+            self._offsets[k, own_rows] = clause.offsets
+            self._logits[k, own_rows] = 0.0
         self._rows, self._offsets = self._rows.to(self._device), self._offsets.to(self._device)
         self._logits = self._logits.to(self._device)
         self._places: dict[int, _BoxAscent] = {}
@@ -280,11 +278,11 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         lower, upper = domains.bounds.lower.clone(), domains.bounds.upper.clone()
         for place, rows in self._by_place(domains):
             some = domains[rows]
-            where = place.root.with_bounds(some.bounds)
+            region = place.root.with_bounds(some.bounds)
             clauses = ClauseBatch(
                 some.clause, self._rows[some.clause], self._offsets[some.clause], some.bounds, deadline
             )
-            new = self._config.intermediate.refreshed(self._network, where, some.last_split, clauses)
+            new = self._config.intermediate.refreshed(self._network, region, some.last_split, clauses)
             lower[rows], upper[rows] = new.lower, new.upper
         bounds, duals = Bounds(lower, upper), domains.carried(Duals)
         decided = (domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots]
@@ -397,9 +395,9 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         for piece in torch.arange(len(domains)).split(max(1, PROOF_BYTES[self._device.type] // widest)):
             rows = slice(int(piece[0]), int(piece[-1]) + 1)
             rule = by_duals(place.net, p[rows, None].double(), signs[rows, None], place.passing)
-            where, clause = place.root.with_bounds(domains.bounds[rows]), domains.clause[rows]
+            region, clause = place.root.with_bounds(domains.bounds[rows]), domains.clause[rows]
             proved = proved_rows(
-                self._network, where, self._rows[clause], self._offsets[clause], weights[rows, None], rule
+                self._network, region, self._rows[clause], self._offsets[clause], weights[rows, None], rule
             )
             lower.append(proved.lower[:, 0])
             error.append(proved.error[:, 0])
@@ -427,16 +425,16 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
 
     def supported(self, domains: DomainBatch, evidence: Evidence) -> Tensor:
         """The proof of every domain, with other numbers."""
-        found = torch.empty(len(domains), dtype=torch.float64, device=self._device)
+        lower_bounds = torch.empty(len(domains), dtype=torch.float64, device=self._device)
         for place, rows in self._by_place(domains):
-            mine = domains[rows]
-            signs = self._functionals(place, mine)[0].signs
+            members = domains[rows]
+            signs = self._functionals(place, members)[0].signs
             # Of a ReLU that is decided without a split, whoever reads the evidence takes no number for its sign.
-            split = mine.signs[:, place.net.neurons] != 0
+            split = members.signs[:, place.net.neurons] != 0
             p = evidence.numbers[rows][:, self._own(place)].where(split | (signs == 0), 0.0)
-            lower, error = self._proof(place, mine, signs, p, evidence.weights[rows])
-            found[rows] = lower - MORE_ROUNDING * error
-        return found
+            lower, error = self._proof(place, members, signs, p, evidence.weights[rows])
+            lower_bounds[rows] = lower - MORE_ROUNDING * error
+        return lower_bounds
 
     def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence:
         """The LP's multipliers."""
@@ -464,8 +462,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             at = chosen.repeat_interleave(2, dim=1).reshape(-1, 1)
             sign = torch.tensor([[-1], [1]], dtype=torch.int8, device=self._device).repeat(len(each) // 2, 1)
             fresh = sign.new_zeros(len(each), n + 1).scatter_(1, at, sign)[:, :n]
-            found = first_values(place.climber, functionals, start, fresh, each)
-            return torch.where(at[:, 0] < n, found, -torch.inf).reshape(count, candidates, 2)
+            values = first_values(place.climber, functionals, start, fresh, each)
+            return torch.where(at[:, 0] < n, values, -torch.inf).reshape(count, candidates, 2)
         except torch.OutOfMemoryError:
             if count == 1:
                 raise
@@ -486,8 +484,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         pieces = [(place, rows) for place, all_rows in self._by_place(domains) for rows in all_rows.split(self._batch)]
         for place, rows in pieces:
             net, (functionals, duals) = place.net, self._functionals(place, domains[rows])
-            found = evaluate(place.climber, functionals, duals)
-            lam, value, reach = (t[: len(rows), None] for t in (found.lam, found.value, found.reach))
+            climb = evaluate(place.climber, functionals, duals)
+            lam, value, reach = (t[: len(rows), None] for t in (climb.lam, climb.value, climb.reach))
             g = lam[:, 0] @ net.inputs
             # Without more digits than ascent has, a distance below them is none.
             room = ((ROUNDING * reach - value).clamp(min=0) / g.abs()).nan_to_num(2.0).clamp(max=2.0)
@@ -506,15 +504,15 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             for rows in all_rows.split(self._batch):
                 deadline.check()
                 functionals, duals = self._functionals(place, domains[rows])
-                found = evaluate(place.climber, functionals, duals)
+                climb = evaluate(place.climber, functionals, duals)
                 count, n = functionals.signs.shape
-                nu, p, lam, z, x = (t[:count, :n] for t in (found.nu, found.p, found.lam, found.z, found.x))
+                nu, p, lam, z, x = (t[:count, :n] for t in (climb.nu, climb.p, climb.lam, climb.z, climb.x))
                 free = functionals.signs == 0
                 up, down = nu.clamp(min=0) * free, (-nu).clamp(min=0) * free
-                mine = wide.new_zeros(6, count, len(self._slots))
-                mine[..., self._own(place)] = torch.stack((up * (1 - p), up * p, down, lam, z, x)).to(wide)
-                wide[:, rows] = mine
-                points[rows], value[rows] = self._corners(place, found, count), found.value[:count].double()
+                arrays = wide.new_zeros(6, count, len(self._slots))
+                arrays[..., self._own(place)] = torch.stack((up * (1 - p), up * p, down, lam, z, x)).to(wide)
+                wide[:, rows] = arrays
+                points[rows], value[rows] = self._corners(place, climb, count), climb.value[:count].double()
         return Relaxation.of(self._slots, wide, points, value)
 
     def pack(self, domains: DomainBatch) -> PackedDuals:

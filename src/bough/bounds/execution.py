@@ -44,23 +44,23 @@ class Execution:
         The bound of a clause with several rows is one of some mean of them, which is not further off than the worst.
         """
         device = domains.lower.device
-        network, found, parts = (
+        network, worst, parts = (
             self.problem.network.on(device),
             torch.zeros_like(domains.lower),
             None if session.capabilities.input_parts is None else session.capabilities.input_parts.parts(domains),
         )
         for c in domains.clause.unique().tolist():
             clause = self.problem.clauses[c].on(device)
-            box, mine = self.problem.property.boxes[clause.box].on(device), (domains.clause == c).nonzero()[:, 0]
+            box, members = self.problem.property.boxes[clause.box].on(device), (domains.clause == c).nonzero()[:, 0]
             widest = max(node.size for node in network.nodes) * len(clause.offsets)
-            for some in mine.split(max(1, ELEMENTS // widest)):
+            for some in members.split(max(1, ELEMENTS // widest)):
                 sides = (box.lower.expand(len(some), -1), box.upper.expand(len(some), -1))
                 if parts is not None:
                     sides = parts.lower[some], parts.upper[some]
                 bounds = domains.bounds[some]
                 rows = row_errors(network, sides, clause.coefficients, self.problem.reference.dtype, bounds)
-                found[some] = rows.amax(dim=1)
-        return found
+                worst[some] = rows.amax(dim=1)
+        return worst
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +89,8 @@ def row_errors(
     drift, inside = _forward(network, enclosed, dtype)
     if drift is None:
         return rows.new_full((len(box[0]), len(rows)), torch.inf)
-    found = _carried_back(network, drift, rows) * OWN
-    return torch.where(inside[:, None] & found.isfinite(), found, torch.inf)
+    errors = _carried_back(network, drift, rows) * OWN
+    return torch.where(inside[:, None] & errors.isfinite(), errors, torch.inf)
 
 
 def _forward(network: Network, enclosed: Enclosure, dtype: np.dtype[np.floating[Any]]) -> tuple[_Drift | None, Tensor]:
@@ -133,14 +133,14 @@ def _carried_back(network: Network, drift: _Drift, rows: Tensor) -> Tensor:
     """The sum over all nodes of |J| own, where J = centre -+ radius is carried from the rows to the input."""
     last, (domains, count) = len(network.nodes) - 1, (len(drift.own[0]), len(rows))
     seed = rows.expand(domains, -1, -1).reshape(domains * count, *network.nodes[last].shape)
-    found = seed.new_zeros(domains * count)
+    errors = seed.new_zeros(domains * count)
 
     def each(t: Tensor) -> Tensor:
         return t.repeat_interleave(count, dim=0)  # functionals are ordered domain after domain
 
     def visit(i: int, here: Interval) -> None:
         centre, radius = here
-        found.add_(((centre.abs() + radius) * each(drift.own[i])).flatten(1).sum(dim=1))
+        errors.add_(((centre.abs() + radius) * each(drift.own[i])).flatten(1).sum(dim=1))
 
     def relu(i: int, here: Interval) -> Interval:
         before = (each(t[network.nodes[i].inputs[0]]) for t in (drift.low, drift.high, drift.total))
@@ -159,7 +159,7 @@ def _carried_back(network: Network, drift: _Drift, rows: Tensor) -> Tensor:
     arrived = walk.carry(network, last, (seed, torch.zeros_like(seed)), relu, affine, total, visit)
     if arrived is not None:
         visit(0, arrived)
-    return found.reshape(domains, count)
+    return errors.reshape(domains, count)
 
 
 def _through(centre: Tensor, radius: Tensor, low: Tensor, high: Tensor, total: Tensor) -> Interval:

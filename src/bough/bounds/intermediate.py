@@ -78,18 +78,18 @@ class AbstractIntermediate(ABC):
         return self
 
     def for_clauses(
-        self, network: Network, where: Region, witness: "AbstractWitness | None" = None
+        self, network: Network, region: Region, witness: "AbstractWitness | None" = None
     ) -> AbstractClauseBounds | None:
         """What tightens bounds clause by clause over one box; None where the policy knows no better than the box."""
-        del network, where, witness
+        del network, region, witness
         return None
 
-    def refreshed(self, network: Network, where: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
+    def refreshed(self, network: Network, region: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
         """Bounds after a split, of domains of these clauses (one each), which a policy may make use of."""
-        return self.after_split(network, where, neurons, clauses.deadline)
+        return self.after_split(network, region, neurons, clauses.deadline)
 
     @abstractmethod
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """Bounds after the ReLUs `neurons` [domains, splits] were split, whose own bounds `where` already has."""
 
 
@@ -126,27 +126,27 @@ class PaperBounds(AbstractIntermediate):
     ) -> Region:
         """Facts 2.3: linear bounds for all layers, intervals intersected with them, and once more where that helped."""
         del witness  # whoever reads a certificate derives these bounds, too
-        where = _start(network, box)
-        unknown = torch.full_like(where.bounds.lower, torch.inf)
-        where = replace(where, bounds=Bounds(-unknown, unknown))
-        linear = _sweep(network, where, None, ParallelSlopes(), deadline, only_ambiguous=False)
-        where = replace(where, bounds=self._with_intervals(network, replace(where, bounds=linear), deadline))
-        return settled(network, where)
+        region = _start(network, box)
+        unknown = torch.full_like(region.bounds.lower, torch.inf)
+        region = replace(region, bounds=Bounds(-unknown, unknown))
+        linear = _sweep(network, region, None, ParallelSlopes(), deadline, only_ambiguous=False)
+        region = replace(region, bounds=self._with_intervals(network, replace(region, bounds=linear), deadline))
+        return settled(network, region)
 
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """Facts 2.4: linear bounds of the later layers, then intervals, and once more where that helped."""
-        changed = _only(neurons, where.bounds)
-        linear = _sweep(network, where, changed, ParallelSlopes(), deadline, only_ambiguous=False)
-        return self._with_intervals(network, replace(where, bounds=linear), deadline)
+        changed = _only(neurons, region.bounds)
+        linear = _sweep(network, region, changed, ParallelSlopes(), deadline, only_ambiguous=False)
+        return self._with_intervals(network, replace(region, bounds=linear), deadline)
 
     @staticmethod
-    def _with_intervals(network: Network, where: Region, deadline: Deadline) -> Bounds:
-        linear = where.bounds
-        both = enclose(network, where.lower, where.upper, linear).relu_inputs(network).intersect(linear)
+    def _with_intervals(network: Network, region: Region, deadline: Deadline) -> Bounds:
+        linear = region.bounds
+        both = enclose(network, region.lower, region.upper, linear).relu_inputs(network).intersect(linear)
         gain = torch.maximum(both.lower - linear.lower, linear.upper - both.upper)
         helped = (gain > REBUILD_THRESHOLD).any(dim=1, keepdim=True)
         changed = (gain > 0) & helped
-        return _sweep(network, replace(where, bounds=both), changed, ParallelSlopes(), deadline, only_ambiguous=False)
+        return _sweep(network, replace(region, bounds=both), changed, ParallelSlopes(), deadline, only_ambiguous=False)
 
 
 @final
@@ -171,17 +171,17 @@ class TightBounds(AbstractIntermediate):
     ) -> Region:
         """Each layer stands on the tightest bounds of the layers before it."""
         del witness  # whoever reads a certificate derives these bounds, too
-        where = _start(network, box)
+        region = _start(network, box)
         for slopes in (AdaptiveSlopes(), ParallelSlopes()):
-            tight = _sweep(network, where, None, slopes, deadline, only_ambiguous=True)
-            where = settled(network, replace(where, bounds=tight))
-        return where
+            tight = _sweep(network, region, None, slopes, deadline, only_ambiguous=True)
+            region = settled(network, replace(region, bounds=tight))
+        return region
 
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """CROWN again for later layers, or the parent's bounds as they are."""
         if not self.refresh:
-            return where.bounds
-        return _sweep(network, where, _only(neurons, where.bounds), AdaptiveSlopes(), deadline, only_ambiguous=True)
+            return region.bounds
+        return _sweep(network, region, _only(neurons, region.bounds), AdaptiveSlopes(), deadline, only_ambiguous=True)
 
 
 RELU_BOUNDS = (
@@ -203,16 +203,16 @@ def _start(network: Network, box: Box) -> Region:
     return Region(lower, upper, enclosure.relu_inputs(network), *_errors(enclosure), box.ball)
 
 
-def settled(network: Network, where: Region) -> Region:
+def settled(network: Network, region: Region) -> Region:
     """The same region after one more interval pass, which also gives the smallest magnitudes for the error bounds."""
-    enclosure = enclose(network, where.lower, where.upper, where.bounds)
+    enclosure = enclose(network, region.lower, region.upper, region.bounds)
     for node, size in zip(network.nodes, enclosure.magnitude, strict=True):
         # Comparisons with NaN are false, which would make a ReLU look decided: refuse before anything stands on it.
         if not bool(torch.isfinite(size).all()):
             raise NetworkError(f"the values of node '{node.name}' overflow float64 in the box; nothing can be proved")
-    bounds = enclosure.relu_inputs(network).intersect(where.bounds)
+    bounds = enclosure.relu_inputs(network).intersect(region.bounds)
     magnitude, underflow = _errors(enclosure)
-    return replace(where, bounds=bounds, magnitude=magnitude, underflow=underflow)
+    return replace(region, bounds=bounds, magnitude=magnitude, underflow=underflow)
 
 
 def _errors(enclosure: Enclosure) -> tuple[list[Tensor], float]:
@@ -228,7 +228,7 @@ def _only(neurons: Tensor, like: Bounds) -> Tensor:
 
 def _sweep(
     network: Network,
-    where: Region,
+    region: Region,
     changed: Tensor | None,
     slopes: AbstractSlopes,
     deadline: Deadline,
@@ -240,8 +240,8 @@ def _sweep(
     `changed` [domains, neurons] marks ReLUs whose bounds are new; only ReLUs that depend on one of them are bounded
     again, since nothing else can change. `None` bounds them all.
     """
-    bounds, fresh = where.bounds, changed
-    reached: dict[int, Tensor] = {0: where.lower.new_zeros(where.lower.shape[0], *network.input_shape)}
+    bounds, fresh = region.bounds, changed
+    reached: dict[int, Tensor] = {0: region.lower.new_zeros(region.lower.shape[0], *network.input_shape)}
     for i, node in enumerate(network.nodes[1:], start=1):
         if not isinstance(node.op, Relu):
             if fresh is not None:  # which elements depend on a ReLU with new bounds: weights' absolute values tell
@@ -251,7 +251,7 @@ def _sweep(
         wanted = bounds.ambiguous()[:, part] if only_ambiguous else torch.ones_like(bounds.lower[:, part]) > 0
         if fresh is not None:
             wanted = wanted & (reached[source].reshape(wanted.shape) > 0)
-        tighter = _bound_layer(network, replace(where, bounds=bounds), part, source, wanted, slopes, deadline)
+        tighter = _bound_layer(network, replace(region, bounds=bounds), part, source, wanted, slopes, deadline)
         if fresh is not None:
             news = (tighter.lower != bounds.lower) | (tighter.upper != bounds.upper)
             fresh = fresh | news
@@ -262,7 +262,7 @@ def _sweep(
 
 def _bound_layer(
     network: Network,
-    where: Region,
+    region: Region,
     part: slice,
     source: int,
     wanted: Tensor,
@@ -272,13 +272,15 @@ def _bound_layer(
     """One layer's bounds, renewed for the ReLUs that some domain wants."""
     active, elements = wanted.any(dim=1).nonzero()[:, 0], wanted.any(dim=0).nonzero()[:, 0]
     if not len(elements):
-        return where.bounds
-    here = replace(where, lower=where.lower[active], upper=where.upper[active], bounds=where.bounds[active])
-    new = bound_elements(network, here, source, elements, slopes, deadline)
-    lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
+        return region.bounds
+    active_region = replace(
+        region, lower=region.lower[active], upper=region.upper[active], bounds=region.bounds[active]
+    )
+    new = bound_elements(network, active_region, source, elements, slopes, deadline)
+    lower, upper = region.bounds.lower.clone(), region.bounds.upper.clone()
     at = (active[:, None], part.start + elements[None])
     # A domain that did not want an element keeps what it had: a domain's bounds must not depend on its batch.
-    mine = wanted[active][:, elements]
-    lower[at] = torch.where(mine, torch.fmax(lower[at], new.lower), lower[at])
-    upper[at] = torch.where(mine, torch.fmin(upper[at], new.upper), upper[at])
+    wanted_there = wanted[active][:, elements]
+    lower[at] = torch.where(wanted_there, torch.fmax(lower[at], new.lower), lower[at])
+    upper[at] = torch.where(wanted_there, torch.fmin(upper[at], new.upper), upper[at])
     return Bounds(lower, upper)

@@ -102,7 +102,7 @@ class _Sums:
 
 def bound_functionals(
     network: Network,
-    where: Region,
+    region: Region,
     start: int,
     f: Tensor,
     pass_relu: PassRelu,
@@ -119,19 +119,19 @@ def bound_functionals(
     domains, rows = f.shape[:2]
     sums = _Sums(*(f.new_zeros(domains, rows) for _ in range(3)))
 
-    def visit(i: int, here: Tensor) -> None:
+    def visit(i: int, arriving: Tensor) -> None:
         op = network.nodes[i].op
-        constant = op.bias_term(here)
+        constant = op.bias_term(arriving)
         if constant is not None:
             sums.least += constant.reshape(domains, rows)
             sums.greatest += constant.reshape(domains, rows)
         if not op.exact:
-            sums.magnitude += here.abs().reshape(domains, rows, -1) @ where.magnitude[i].reshape(-1)
+            sums.magnitude += arriving.abs().reshape(domains, rows, -1) @ region.magnitude[i].reshape(-1)
 
-    def relu(i: int, here: Tensor) -> Tensor:
+    def relu(i: int, arriving: Tensor) -> Tensor:
         part = network.slices[i]
-        lower, upper = where.bounds.lower[:, None, part], where.bounds.upper[:, None, part]
-        nu = here.reshape(domains, rows, -1)
+        lower, upper = region.bounds.lower[:, None, part], region.bounds.upper[:, None, part]
+        nu = arriving.reshape(domains, rows, -1)
         lam, columns = pass_relu(part, nu, lower, upper)
         if len(columns):
             n, m, low, high = nu[..., columns], lam[..., columns], lower[..., columns], upper[..., columns]
@@ -140,28 +140,28 @@ def bound_functionals(
             if best is not None:
                 sums.greatest += best.sum(-1)
             sums.magnitude += (m.abs() * torch.maximum(low.abs(), high.abs()) + n.abs() * high.relu()).sum(-1)
-        return lam.reshape(here.shape)
+        return lam.reshape(arriving.shape)
 
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
     more = {i: t.reshape(domains * rows, *network.nodes[i].shape) for i, t in (also or {}).items()}
     g = walk.backward(network, start, seed, relu, visit, more).reshape(domains, rows, -1)
-    least, greatest, magnitude = proved_range(g, where.lower, where.upper, where.ball, network.rounding)
+    least, greatest, magnitude = proved_range(g, region.lower, region.upper, region.ball, network.rounding)
     sums.least += least
     sums.greatest += greatest
     sums.magnitude += magnitude
-    error = network.rounding * sums.magnitude + where.underflow
+    error = network.rounding * sums.magnitude + region.underflow
     greatest = torch.full_like(error, torch.inf) if below_only else sums.greatest + error
     return Proved(sums.least - error, greatest, g, error)
 
 
-def bound_clause(network: Network, where: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
+def bound_clause(network: Network, region: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
     """Proved lower bounds [domains, n] of `weights . (coefficients @ y - offsets)`, for weights [domains, n, rows]."""
-    return bound_rows(network, where, clause.coefficients, clause.offsets, weights, pass_relu)
+    return bound_rows(network, region, clause.coefficients, clause.offsets, weights, pass_relu)
 
 
 def bound_rows(
     network: Network,
-    where: Region,
+    region: Region,
     coefficients: Tensor,
     offsets: Tensor,
     weights: Tensor,
@@ -169,12 +169,12 @@ def bound_rows(
     also: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
     """Proved lower bounds of rows [domains, rows, outputs] less offsets, which may differ from domain to domain."""
-    return proved_rows(network, where, coefficients, offsets, weights, pass_relu, also).lower
+    return proved_rows(network, region, coefficients, offsets, weights, pass_relu, also).lower
 
 
 def proved_rows(
     network: Network,
-    where: Region,
+    region: Region,
     coefficients: Tensor,
     offsets: Tensor,
     weights: Tensor,
@@ -186,30 +186,30 @@ def proved_rows(
     Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
     """
     last = len(network.nodes) - 1
-    proved = bound_functionals(network, where, last, weights @ coefficients, pass_relu, also, below_only=True)
+    proved = bound_functionals(network, region, last, weights @ coefficients, pass_relu, also, below_only=True)
     constant = (weights * offsets[..., None, :]).sum(-1)
-    size = coefficients.abs() @ where.magnitude[last].reshape(-1) + offsets.abs()
+    size = coefficients.abs() @ region.magnitude[last].reshape(-1) + offsets.abs()
     error = network.rounding * offsets.shape[-1] * ((weights.abs() * size[..., None, :]).sum(-1) + proved.lower.abs())
     return replace(proved, lower=proved.lower - constant - error, error=proved.error + error)
 
 
 def bound_elements(
-    network: Network, where: Region, node: int, elements: Tensor, slopes: AbstractSlopes, deadline: Deadline
+    network: Network, region: Region, node: int, elements: Tensor, slopes: AbstractSlopes, deadline: Deadline
 ) -> Bounds:
     """Bound some elements of a node over each domain: lower and upper [domains, elements], in chunks that fit
     memory.
     """
-    domains, size = where.lower.shape[0], network.nodes[node].size
+    domains, size = region.lower.shape[0], network.nodes[node].size
     widest = max(n.size for n in network.nodes[: node + 1])
-    step = max(1, (CHUNK_ELEMENTS_CUDA if where.lower.is_cuda else CHUNK_ELEMENTS) // (domains * widest))
+    step = max(1, (CHUNK_ELEMENTS_CUDA if region.lower.is_cuda else CHUNK_ELEMENTS) // (domains * widest))
     parts: list[tuple[Tensor, Tensor]] = []
     for chunk in elements.split(step):
         deadline.check()
-        rows = where.lower.new_zeros(len(chunk), size).scatter(1, chunk[:, None], 1.0)
+        rows = region.lower.new_zeros(len(chunk), size).scatter(1, chunk[:, None], 1.0)
         f = rows.expand(domains, -1, -1)
-        proved = bound_functionals(network, where, node, f, by_slopes(slopes))
+        proved = bound_functionals(network, region, node, f, by_slopes(slopes))
         upper = proved.upper
         if not slopes.symmetric:
-            upper = -bound_functionals(network, where, node, -f, by_slopes(slopes)).lower
+            upper = -bound_functionals(network, region, node, -f, by_slopes(slopes)).lower
         parts.append((proved.lower, upper))
     return Bounds(torch.cat([p[0] for p in parts], dim=1), torch.cat([p[1] for p in parts], dim=1))

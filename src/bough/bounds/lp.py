@@ -131,8 +131,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         boxes = torch.tensor([self._problem.clauses[int(c)].box for c in domains.clause])
         for box in boxes.unique().tolist():
             rows = (boxes == box).nonzero()[:, 0]
-            where = self._root_region(box, deadline).with_bounds(bounds[rows])
-            fresh = self._config.intermediate.after_split(self._network, where, domains.last_split[rows], deadline)
+            region = self._root_region(box, deadline).with_bounds(bounds[rows])
+            fresh = self._config.intermediate.after_split(self._network, region, domains.last_split[rows], deadline)
             lower[rows], upper[rows] = fresh.lower, fresh.upper
         return self._bound_each(replace(domains, bounds=Bounds(lower, upper)), cutoff, deadline)
 
@@ -170,14 +170,14 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
     def _bound_clause(self, clause: Clause, domains: DomainBatch, cutoff: float, deadline: Deadline) -> _Proved:
         """Linear bounds for all domains at once, then the LP for those which they do not close."""
         root = self._root_region(clause.box, deadline)
-        where = root.with_bounds(domains.bounds)
+        region = root.with_bounds(domains.bounds)
         # One row that stays positive is enough to be safe, so the best single row counts.
         each_row = torch.eye(len(clause.offsets), dtype=torch.float64).expand(len(domains), -1, -1)
-        rows = bound_clause(self._network, where, clause, each_row, by_slopes(self._config.intermediate.slopes))
+        rows = bound_clause(self._network, region, clause, each_row, by_slopes(self._config.intermediate.slopes))
         lower, best = rows.max(dim=1)
         lower[domains.bounds.empty()] = INFEASIBLE
         functional, start = clause.coefficients[best], domains.carried(BasisNumbers).number.clone()
-        points = ((where.lower + where.upper) / 2).clone()
+        points = ((region.lower + region.upper) / 2).clone()
         solved: list[tuple[int, Solution]] = []
         for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
             try:
@@ -211,9 +211,9 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         model.solver.set_columns(columns, lower[0, inputs].numpy(), upper[0, inputs].numpy())
         solution = self._solved_for(bounds, clause, self._last.get(clause.box), cutoff, deadline)
         self._last[clause.box] = solution.basis
-        where = replace(self._root_region(clause.box, deadline), lower=lower, upper=upper, bounds=bounds)
+        region = replace(self._root_region(clause.box, deadline), lower=lower, upper=upper, bounds=bounds)
         point = self._point(clause.box, solution, (lower[0] + upper[0]) / 2)
-        return self._prove(where, clause, [solution])[1], torch.minimum(torch.maximum(point, lower[0]), upper[0])
+        return self._prove(region, clause, [solution])[1], torch.minimum(torch.maximum(point, lower[0]), upper[0])
 
     def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxation:
         """Each LP once more, from its own basis: no iteration, as a rule. A domain that has no optimum gets zeros."""
@@ -269,7 +269,7 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         self._bases[self._solved] = basis
         return self._solved
 
-    def _prove(self, where: Region, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Proved]:
+    def _prove(self, region: Region, clause: Clause, solutions: list[Solution]) -> tuple[Tensor, Proved]:
         """The weights of the clause's rows, [domains, rows], and what the solver's multipliers prove, one row each.
 
         A Farkas ray is a proof that the functional 0 is positive, so where one is given the weights are 0 and a
@@ -278,7 +278,7 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         weights, multipliers, empty = self._duals(clause, solutions)
         rows, way = clause.coefficients.expand(len(solutions), -1, -1), by_multipliers(multipliers)
         offsets = clause.offsets.expand(len(solutions), -1)
-        proved = proved_rows(self._network, where, rows, offsets, weights[:, None], way)
+        proved = proved_rows(self._network, region, rows, offsets, weights[:, None], way)
         nothing = torch.where(proved.lower > 0, INFEASIBLE, -INFEASIBLE)
         return weights, replace(proved, lower=torch.where(empty[:, None], nothing, proved.lower))
 

@@ -59,16 +59,16 @@ class OptimisedBounds(AbstractIntermediate):
 
     def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
         """Interval, linear, then ascent, each only where the last left a ReLU ambiguous."""
-        where = self.inner.at_root(network, box, deadline)
-        net = reduce(network, where, deadline)
-        steps = _affordable(net, self.ascent.steps, where.lower.device.type)
+        region = self.inner.at_root(network, box, deadline)
+        net = reduce(network, region, deadline)
+        steps = _affordable(net, self.ascent.steps, region.lower.device.type)
         if steps < FEWEST_STEPS:
-            return where
+            return region
         ascent = replace(self.ascent, steps=steps, deadline=deadline)
         for k, part in enumerate(net.layers):
             if k > 0 and part.stop > part.start:
-                where = replace(where, bounds=_tightened(network, where, net, k, ascent, witness))
-        return settled(network, where)
+                region = replace(region, bounds=_tightened(network, region, net, k, ascent, witness))
+        return settled(network, region)
 
     @property
     def conditional(self) -> bool:
@@ -80,28 +80,28 @@ class OptimisedBounds(AbstractIntermediate):
         return replace(self, unsafe_only=False)
 
     def for_clauses(
-        self, network: Network, where: Region, witness: AbstractWitness | None = None
+        self, network: Network, region: Region, witness: AbstractWitness | None = None
     ) -> "UnsafePointBounds | None":
         """What bounds the last layer's ReLUs clause by clause."""
-        return UnsafePointBounds(self, network, where, witness) if self.unsafe_only else None
+        return UnsafePointBounds(self, network, region, witness) if self.unsafe_only else None
 
     @property
     def refreshes(self) -> bool:
         """Whether this policy or the one inside was made to."""
         return self.refresh or self.inner.refreshes
 
-    def refreshed(self, network: Network, where: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
+    def refreshed(self, network: Network, region: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
         """The last layer's bounds at the unsafe points of each domain."""
-        bounds = super().refreshed(network, where, neurons, clauses)
+        bounds = super().refreshed(network, region, neurons, clauses)
         if not (self.refresh and self.unsafe_only):
             return bounds
-        root = replace(where, lower=where.lower[:1], upper=where.upper[:1], bounds=bounds)
+        root = replace(region, lower=region.lower[:1], upper=region.upper[:1], bounds=bounds)
         few = replace(clauses, bounds=bounds)
         return UnsafePointBounds(replace(self, rounds=1), network, root).tightened(few)
 
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """The bounds of the policy inside."""
-        return self.inner.after_split(network, where, neurons, deadline)
+        return self.inner.after_split(network, region, neurons, deadline)
 
 
 RELU_BOUNDS = (
@@ -127,9 +127,9 @@ class UnsafePointBounds(AbstractClauseBounds):
     """
 
     def __init__(
-        self, policy: OptimisedBounds, network: Network, where: Region, witness: AbstractWitness | None = None
+        self, policy: OptimisedBounds, network: Network, region: Region, witness: AbstractWitness | None = None
     ) -> None:
-        self._policy, self._network, self._where, self._witness = policy, network, where, witness
+        self._policy, self._network, self._where, self._witness = policy, network, region, witness
         self._climber: Climber | None = None
         self._net: Reduced | None = None
         self._layers: list[slice] | None = None
@@ -137,13 +137,13 @@ class UnsafePointBounds(AbstractClauseBounds):
 
     def tightened(self, clauses: ClauseBatch) -> Bounds:
         """Bound layer after layer, for as many rounds as gain something."""
-        where, bounds = self._where, clauses.bounds
+        region, bounds = self._where, clauses.bounds
         if self._net is None or self._climber is None:
-            widest = where.bounds  # a region of several domains is reduced over all of them
+            widest = region.bounds  # a region of several domains is reduced over all of them
             all_of = Bounds(widest.lower.min(dim=0, keepdim=True).values, widest.upper.max(dim=0, keepdim=True).values)
-            self._net = reduce(self._network, replace(where, bounds=all_of), clauses.deadline)
-            self._climber = Climber(self._net.to(where.lower.device, torch.float32))
-        if _affordable(self._net, FEWEST_STEPS, where.lower.device.type) < FEWEST_STEPS:
+            self._net = reduce(self._network, replace(region, bounds=all_of), clauses.deadline)
+            self._climber = Climber(self._net.to(region.lower.device, torch.float32))
+        if _affordable(self._net, FEWEST_STEPS, region.lower.device.type) < FEWEST_STEPS:
             return bounds
         if self._layers is None:
             self._layers = _worth_trying(self._net, len(clauses.offsets))
@@ -164,7 +164,7 @@ class UnsafePointBounds(AbstractClauseBounds):
 
         Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
         """
-        network, where, number = self._network, self._where.with_bounds(clauses.bounds), len(clauses.offsets)
+        network, region, number = self._network, self._where.with_bounds(clauses.bounds), len(clauses.offsets)
         node, first = _home(network, net, part)
         lower, upper = clauses.bounds.lower.clone(), clauses.bounds.upper.clone()
         low, high = lower[:, net.neurons], upper[:, net.neurons]
@@ -197,7 +197,7 @@ class UnsafePointBounds(AbstractClauseBounds):
             also = {node: f.expand(number, -1, -1)}
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
-            proved = bound_rows(network, where, clauses.rows, clauses.offsets, weights, rule, also)
+            proved = bound_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also)
             if self._witness is not None:
                 self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
@@ -222,15 +222,15 @@ def _affordable(net: Reduced, steps: int, device: str) -> int:
 
 
 def _tightened(
-    network: Network, where: Region, net: Reduced, k: int, ascent: Ascent, witness: AbstractWitness | None
+    network: Network, region: Region, net: Reduced, k: int, ascent: Ascent, witness: AbstractWitness | None
 ) -> Bounds:
     """The region's bounds with those of layer k ascended, standing on the bounds of the layers before."""
     start = net.layers[k].start
-    low, high = where.bounds.lower[0, net.neurons], where.bounds.upper[0, net.neurons]
+    low, high = region.bounds.lower[0, net.neurons], region.bounds.upper[0, net.neurons]
     # Earlier ReLUs that were ambiguous when the network was reduced and are no more: known signs.
     signs = torch.where(low >= 0, 1, torch.where(high <= 0, -1, 0)).to(torch.int8)[None, :start]
     node, first = _home(network, net, net.layers[k])
-    lower, upper = where.bounds.lower.clone(), where.bounds.upper.clone()
+    lower, upper = region.bounds.lower.clone(), region.bounds.upper.clone()
     for elements in _chunks(net.layers[k], low, high):
         ascent.deadline.check()
         cut = _cut(net, k, elements, low, high).to(low.device, torch.float32)
@@ -245,7 +245,7 @@ def _tightened(
         at = (numbers - first).repeat(2)[:, None]
         f.scatter_(1, at, rows.sum(dim=2, dtype=torch.float64))
         proved = bound_functionals(
-            network, where, node, f[None], by_duals(cut, duals.p[None].double(), signs[None])
+            network, region, node, f[None], by_duals(cut, duals.p[None].double(), signs[None])
         ).lower
         if witness is not None:
             witness.ascended(numbers, cut.neurons, duals.p, proved[0])

@@ -20,7 +20,7 @@ from torch import Tensor
 from bough.bounds.relaxation import chord
 from bough.domain.batch import Bounds
 from bough.network.graph import Network
-from bough.network.ops import AbstractAffine, Relu, Shape
+from bough.network.ops import AbstractAffine, Coordinates, Relu, Shape
 from bough.problem.property import Box, Clause
 from bough.solvers.program import Array, LinearProgram
 
@@ -171,14 +171,25 @@ def _relu(
 
 
 def _affine(op: AbstractAffine, shapes: list[Shape], shape: Shape, arguments: list[_Expression]) -> _Expression:
-    parts = []
-    for entries, before in zip(op.matrices(shape, shapes), shapes, strict=True):
-        places, size = (entries.rows.numpy(), entries.columns.numpy()), (math.prod(shape), math.prod(before))
-        parts.append(sparse.csr_matrix((entries.values.numpy(), places), shape=size))
-    matrices = [part @ value.matrix for part, value in zip(parts, arguments, strict=True)]
-    constant = op.apply(shape, *(torch.zeros(1, *before, dtype=torch.float64) for before in shapes)).reshape(-1).numpy()
-    constants = [part @ value.constant for part, value in zip(parts, arguments, strict=True)]
-    return _Expression(sum(matrices[1:], matrices[0]).tocsr(), sum(constants, constant))
+    matrices = zip(op.matrices(shape, shapes), arguments, strict=True)
+    first, *others = [_product(entries, math.prod(shape), value) for entries, value in matrices]
+    matrix = sum((term.matrix for term in others), first.matrix)
+    constant = sum((term.constant for term in others), first.constant)
+    if op.products:  # without weights there is no bias
+        nothing = (torch.zeros(1, *before, dtype=torch.float64) for before in shapes)
+        constant = constant + op.apply(shape, *nothing).reshape(-1).numpy()
+    return _Expression(matrix.tocsr(), constant)
+
+
+def _product(entries: Coordinates, rows: int, value: _Expression) -> _Expression:
+    columns = entries.columns.numpy()
+    if entries.picks:
+        if np.array_equal(columns, np.arange(len(value.constant))):
+            return value
+        return _Expression(value.matrix[columns], value.constant[columns])
+    places = entries.rows.numpy(), columns
+    matrix = sparse.csr_matrix((entries.values.numpy(), places), shape=(rows, len(value.constant)))
+    return _Expression(matrix @ value.matrix, matrix @ value.constant)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ def by_duals(net: Reduced, p: Tensor, signs: Tensor, passing: Tensor | None = No
 
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         lam = nu * ((lower >= 0) if passing is None else passing[part])
-        mine = next((layer for first, layer in places.items() if part.start <= first < part.stop), slice(0, 0))
-        columns = net.neurons[mine] - part.start
-        n, q, sign = nu[..., columns], p[..., mine], signs[..., mine]
+        slots = next((layer for first, layer in places.items() if part.start <= first < part.stop), slice(0, 0))
+        columns = net.neurons[slots] - part.start
+        n, q, sign = nu[..., columns], p[..., slots], signs[..., slots]
         bent = n * torch.where(n >= 0, q, chord(lower[..., columns], upper[..., columns]))
         lam[..., columns] = torch.where(sign == 0, bent, torch.where(sign > 0, n - q, q))
         return lam, columns

@@ -109,24 +109,24 @@ def reduce(network: Network, root: Region, deadline: Deadline | None = None) -> 
         for first, chunk in enumerate(elements.split(CHUNK_ROWS) if len(elements) else ()):
             if deadline is not None:
                 deadline.check()
-            here = slice(start + first * CHUNK_ROWS, start + first * CHUNK_ROWS + len(chunk))
+            part = slice(start + first * CHUNK_ROWS, start + first * CHUNK_ROWS + len(chunk))
             f = root.lower.new_zeros(len(chunk), network.nodes[node].size).scatter(1, chunk[:, None], 1.0)
 
-            def visit(i: int, g: Tensor, here: slice = here) -> None:
+            def visit(i: int, g: Tensor, part: slice = part) -> None:
                 constant = network.nodes[i].op.bias_term(g)
                 if constant is not None:
-                    centre[here] += constant
+                    centre[part] += constant
 
-            def relu(i: int, g: Tensor, here: slice = here) -> Tensor:
+            def relu(i: int, g: Tensor, part: slice = part) -> Tensor:
                 nu = g.reshape(g.shape[0], -1)
                 if stem is not None and i == network.relus[0]:
-                    later = slice(here.start - len(stem.ambiguous), here.stop - len(stem.ambiguous))
+                    later = slice(part.start - len(stem.ambiguous), part.stop - len(stem.ambiguous))
                     stem.through[later] = nu[:, stem.passing]
-                between[here, layers[i]] = nu[:, inside[i]]
+                between[part, layers[i]] = nu[:, inside[i]]
                 return (nu * passing[network.slices[i]]).reshape(g.shape)
 
             seed = f.reshape(len(chunk), *network.nodes[node].shape)
-            inputs[here] = walk.backward(network, node, seed, relu, visit).reshape(len(chunk), -1)
+            inputs[part] = walk.backward(network, node, seed, relu, visit).reshape(len(chunk), -1)
     middle, radius = (root.lower[0] + root.upper[0]) / 2, (root.upper[0] - root.lower[0]) / 2
     neurons = (
         torch.cat([inside[i] + network.slices[i].start for i in network.relus])

@@ -68,14 +68,14 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: 
     intercept = -lower.clamp(max=0) * a  # B in facts 3.1
     score, drop = torch.zeros_like(lower), torch.zeros_like(lower)
 
-    def relu(i: int, here: Tensor) -> Tensor:
+    def relu(i: int, arriving: Tensor) -> Tensor:
         part = network.slices[i]
-        n, a_i, b = here.reshape(len(domains), -1), a[:, part], bias[part]
+        n, a_i, b = arriving.reshape(len(domains), -1), a[:, part], bias[part]
         below = n.clamp(max=0) * intercept[:, part]
         gain = reduce(b * n * (a_i - 1), b * n * a_i) + below
         score[:, part] = torch.where(ambiguous[:, part], gain.abs(), 0.0)
         drop[:, part] = torch.where(ambiguous[:, part], below, 0.0)
-        return (n * a_i).reshape(here.shape)
+        return (n * a_i).reshape(arriving.shape)
 
     last = len(network.nodes) - 1
     seed = domains.functional.to(bias.dtype).reshape(-1, *network.nodes[last].shape)
@@ -83,17 +83,17 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: 
     return Scores(score, drop)
 
 
-def pick(found: Scores, ambiguous: Tensor, parts: list[slice], first_layer_picks: int) -> tuple[Tensor, int]:
+def pick(scores: Scores, ambiguous: Tensor, parts: list[slice], first_layer_picks: int) -> tuple[Tensor, int]:
     """Facts 3.2: one ReLU per domain, [domains], and the count of consecutive intercept picks in the first layer.
 
     The authors decide one domain at a time; of a batch, all see the count as it stands before them.
     """
-    best = torch.stack([found.score[:, p].max(dim=1).values for p in parts], dim=1)
-    worst = torch.stack([found.intercept[:, p].min(dim=1).values for p in parts], dim=1)
+    best = torch.stack([scores.score[:, p].max(dim=1).values for p in parts], dim=1)
+    worst = torch.stack([scores.intercept[:, p].min(dim=1).values for p in parts], dim=1)
     score, from_last = best.flip(1).max(dim=1)  # ties between layers go to the later one, as the authors compare
     layer = len(parts) - 1 - from_last
-    by_score = torch.stack([p.start + found.score[:, p].argmax(dim=1) for p in parts], dim=1)
-    by_intercept = torch.stack([p.start + found.intercept[:, p].argmin(dim=1) for p in parts], dim=1)
+    by_score = torch.stack([p.start + scores.score[:, p].argmax(dim=1) for p in parts], dim=1)
+    by_intercept = torch.stack([p.start + scores.intercept[:, p].argmin(dim=1) for p in parts], dim=1)
     falling = worst < INTERCEPT_THRESHOLD
     last_falling = _last(falling)
     scored = (layer != 0) & (score > SCORE_THRESHOLD)
@@ -140,9 +140,9 @@ class BaBSR(AbstractBrancher[BaBSRMemory]):
         """Pick by both scores, in the authors' order (facts 3.2)."""
         del look
         memory = memory.on(domains.lower.device)
-        found = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
+        both = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
         ambiguous, parts = domains.bounds.ambiguous(), list(memory.network.slices.values())
-        chosen, picks = pick(found, ambiguous, parts, memory.first_layer_picks)
+        chosen, picks = pick(both, ambiguous, parts, memory.first_layer_picks)
         return Decision(chosen, replace(memory, first_layer_picks=picks))
 
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:

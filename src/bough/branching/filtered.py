@@ -51,15 +51,15 @@ class Filtered(AbstractBrancher[BaBSRMemory]):
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The candidates whose children promise most."""
         memory = memory.on(domains.lower.device)
-        found = scores(memory.network, memory.bias, domains, worse_side=True)
+        both = scores(memory.network, memory.bias, domains, worse_side=True)
         ambiguous = domains.bounds.ambiguous()
-        noise = -FLAT * found.intercept.sum(dim=1)
+        noise = -FLAT * both.intercept.sum(dim=1)
         flat = (domains.lower > -noise) & (self.best is not None)
         boxes = look.unsafe_boxes(domains[flat]) if bool(flat.any()) else None
         flat = flat & (boxes is not None)
         if boxes is not None:
-            found = _by_influence(found, flat, memory.network, boxes)
-        candidates = self._candidates(found, ambiguous, list(memory.network.slices.values()), count)
+            both = _by_influence(both, flat, memory.network, boxes)
+        candidates = self._candidates(both, ambiguous, list(memory.network.slices.values()), count)
         children = look.estimate(domains, candidates)
         # Nothing can be gained on the way to 0 where there is no way: what counts is how many children are closed.
         closed = (children > noise[:, None, None]).sum(dim=2)
@@ -78,9 +78,9 @@ class Filtered(AbstractBrancher[BaBSRMemory]):
         size = -parent.clamp(max=-TINY)[:, None, None]
         return ((children.clamp(max=0) + size) / size).clamp(min=LEAST_GAIN).log().sum(dim=2)
 
-    def _candidates(self, found: Scores, ambiguous: Tensor, parts: list[slice], count: int) -> Tensor:
-        by_score = torch.where(ambiguous, found.score, -torch.inf)
-        by_intercept = torch.where(ambiguous, -found.intercept, -torch.inf)
+    def _candidates(self, both: Scores, ambiguous: Tensor, parts: list[slice], count: int) -> Tensor:
+        by_score = torch.where(ambiguous, both.score, -torch.inf)
+        by_intercept = torch.where(ambiguous, -both.intercept, -torch.inf)
         if self.best is None:
             first = [p.start + s[:, p].argmax(dim=1, keepdim=True) for s in (by_intercept, by_score) for p in parts]
             return torch.cat(first, dim=1)
@@ -88,11 +88,11 @@ class Filtered(AbstractBrancher[BaBSRMemory]):
         return torch.cat([s.topk(each, dim=1).indices for s in (by_intercept, by_score)], dim=1)
 
 
-def _by_influence(found: Scores, flat: Tensor, network: Network, boxes: tuple[Tensor, Tensor]) -> Scores:
+def _by_influence(both: Scores, flat: Tensor, network: Network, boxes: tuple[Tensor, Tensor]) -> Scores:
     """The scores with, in flat domains, the intercept's place taken by influence, at ReLUs that have an intercept."""
-    drop = found.intercept.clone()
+    drop = both.intercept.clone()
     drop[flat] = torch.where(drop[flat] < 0, -influence(network, *(side.to(drop) for side in boxes)), 0.0)
-    return Scores(found.score, drop)
+    return Scores(both.score, drop)
 
 
 def _repeated(candidates: Tensor) -> Tensor:

@@ -53,11 +53,11 @@ def steepest_gradients(network: Network, domains: DomainBatch, dtype: torch.dtyp
     Intervals are kept as middle and radius: through W^T they go as W^T middle and |W|^T radius.
     """
     blocked, passing = domains.bounds.upper <= 0, domains.bounds.lower >= 0
-    found, last = torch.zeros(domains.signs.shape, dtype=dtype, device=domains.signs.device), len(network.nodes) - 1
+    steepest, last = torch.zeros(domains.signs.shape, dtype=dtype, device=domains.signs.device), len(network.nodes) - 1
 
-    def relu(i: int, here: Interval) -> Interval:
-        (middle, radius), part = here, network.slices[i]
-        found[:, part] = (middle.abs() + radius).reshape(len(domains), -1)
+    def relu(i: int, arriving: Interval) -> Interval:
+        (middle, radius), part = arriving, network.slices[i]
+        steepest[:, part] = (middle.abs() + radius).reshape(len(domains), -1)
         # Blocked: 0. Passing: all of it. Ambiguous: anything between.
         low, high = middle - radius, middle + radius
         open_, none = (~passing[:, part]).reshape(low.shape), blocked[:, part].reshape(low.shape)
@@ -73,4 +73,4 @@ def steepest_gradients(network: Network, domains: DomainBatch, dtype: torch.dtyp
 
     seed = domains.functional.to(dtype).reshape(-1, *network.nodes[last].shape)
     carry(network, last, (seed, torch.zeros_like(seed)), relu, affine, total)
-    return found
+    return steepest

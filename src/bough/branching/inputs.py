@@ -130,8 +130,8 @@ class Combined(AbstractBrancher[CombinedMemory]):
     ) -> Decision[CombinedMemory]:
         """The choice whose worse child gains most; where none gains, an input."""
         parts = look.input_parts(domains)
-        found = scores(memory.relus.network, memory.relus.bias, domains, worse_side=True).score
-        ranked = torch.where(domains.bounds.ambiguous(), found, -torch.inf)
+        score = scores(memory.relus.network, memory.relus.bias, domains, worse_side=True).score
+        ranked = torch.where(domains.bounds.ambiguous(), score, -torch.inf)
         relus = ranked.topk(min(self.relus, ranked.shape[1]), dim=1).indices
         smear = parts.slope.abs() * parts.width
         inputs = smear.topk(min(self.inputs, smear.shape[1]), dim=1).indices

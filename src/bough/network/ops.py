@@ -9,7 +9,7 @@ normalisation was folded in), so that rounding errors made while reading are cov
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -30,16 +30,23 @@ class Coordinates:
     rows: Tensor  # int64
     columns: Tensor  # int64
     values: Tensor
+    picks: bool = False  # whether each row has a single 1, and the rows are in order
+
+
+class _Complete(ABCMeta):
+    """Abstract classes of which no others are registered: `isinstance` is four times as fast, and walks ask often."""
+
+    __instancecheck__ = type.__instancecheck__
 
 
 @dataclass(frozen=True, eq=False)
-class AbstractAffine(ABC):
+class AbstractAffine(metaclass=_Complete):
     """An affine operator, by what is asked of one: a class that leaves out an abstract entry cannot be used.
 
     `shape` is that of the node, `shapes` are those of its inputs.
     """
 
-    exact = False  # whether nothing is computed, neither for a value nor for a functional, that could be rounded
+    exact = False  # whether elements, and functionals of them, stay as they are, so that there is nothing to round
 
     @abstractmethod
     def apply(self, shape: Shape, *inputs: Tensor) -> Tensor:
@@ -387,7 +394,7 @@ Operator = Input | AbstractAffine | Relu
 
 def _identity(shape: Shape) -> Coordinates:
     at = torch.arange(math.prod(shape))
-    return Coordinates(at, at, torch.ones(len(at), dtype=torch.float64))
+    return Coordinates(at, at, torch.ones(len(at), dtype=torch.float64), picks=True)
 
 
 def _plain_products(x: Tensor) -> bool:

@@ -37,7 +37,7 @@ from bough.search.leaves import (
     take,
     unproved,
 )
-from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, Question, Writer
+from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, ProblemHashes, Writer
 from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
 from bough.verdict.check.proof import Passing
 from bough.verdict.result import Result
@@ -57,7 +57,7 @@ class Certifier(AbstractWitness):
         if any(box.ball is not None for box in problem.property.boxes):
             raise BadInput("certificates are about boxes; a ball cannot be certified yet, leave out --certificate")
         self._problem, self._claims = problem, Claims(problem.network, problem.property, writing=True)
-        self._writer = Writer(path, Question.of(problem.network, problem.property))
+        self._writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
         self._pending: list[tuple[Array, ...]] = []
         self._seconds, self._reopened, self._relu_bytes = 0.0, 0, self._writer.bytes
         self._forms: dict[str, int] = {}
@@ -76,9 +76,9 @@ class Certifier(AbstractWitness):
         for neurons, slots, slopes, proved in self._pending:
             self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
         self._pending.clear()
-        where = self._claims.root(box)
+        region = self._claims.root(box)
         self._seconds += clock.elapsed()
-        return Bounds(torch.from_numpy(where.lower), torch.from_numpy(where.upper))
+        return Bounds(torch.from_numpy(region.lower), torch.from_numpy(region.upper))
 
     @np.errstate(all="ignore")  # what is no number proves nothing
     def at_unsafe(
@@ -130,10 +130,10 @@ class Certifier(AbstractWitness):
         if not len(closed):
             return domains.lower
         clock = Deadline.never()
-        mine = domains[closed]
-        leaves = unproved(self._claims, session, mine)
+        members = domains[closed]
+        leaves = unproved(self._claims, session, members)
         left = np.ones(len(leaves), dtype=bool)
-        for name, chunk in self._forms_of(session, mine, leaves, left, deadline):
+        for name, chunk in self._forms_of(session, members, leaves, left, deadline):
             if not len(chunk):
                 continue
             for part in in_parts(chunk):
@@ -238,13 +238,13 @@ class Certifier(AbstractWitness):
             count = len(clause.offsets)
             choices = np.concatenate([np.eye(count), np.full((1, count), 1 / count)])[: count + (count > 1)]
             for piece in self._claims.pieces(np.flatnonzero(leaves.clause == number), local=True):
-                where = self._claims.inside(self._claims.part(leaves, entries, piece)[0], number, effort)
-                best[piece[where.empty]] = np.inf
+                region = self._claims.inside(self._claims.part(leaves, entries, piece)[0], number, effort)
+                best[piece[region.empty]] = np.inf
                 each = np.broadcast_to(choices, (len(piece), *choices.shape))
                 for kind in range(KINDS):
-                    found = prover.least_of_rows(where, clause, each, Passing(prover.slopes(where, kind)))
-                    row = found.argmax(axis=1)
-                    value = found[np.arange(len(piece)), row]
+                    values = prover.least_of_rows(region, clause, each, Passing(prover.slopes(region, kind)))
+                    row = values.argmax(axis=1)
+                    value = values[np.arange(len(piece)), row]
                     better = value > best[piece]
                     best[piece[better]] = value[better]
                     vector[piece[better]], weights[piece[better], :count] = kind, choices[row[better]]

@@ -117,13 +117,13 @@ def take(leaves: Leaves, rows: Array) -> Leaves:
     e, h = chosen[entries.of_split], chosen[entries.of_halving]
     kind, vector = leaves.kind[rows], leaves.vector[rows].copy()
     tables = {}
-    for name, table, mine, first in (
+    for name, table, kinds, first in (
         ("coarse", leaves.coarse, kind == SLOPES, 1),
         ("fine", leaves.fine, (kind == FINE) | (kind == DIRECT), 0),
     ):
-        users = mine & (vector >= first)
-        used, where = np.unique(vector[users] - first, return_inverse=True)
-        vector[users] = where + first
+        users = kinds & (vector >= first)
+        used, places = np.unique(vector[users] - first, return_inverse=True)
+        vector[users] = places + first
         tables[name] = table[used]
     return Leaves(
         leaves.clause[rows],
@@ -194,43 +194,43 @@ class _Duals:
 
     def shared(self, rows: Array) -> Tried:
         """The mean slopes of each clause."""
-        mine = self._here(rows)
+        members = self._here(rows)
         clauses, which = np.unique(self._leaves.clause[rows], return_inverse=True)
-        group, free = self._here(which), self._free[mine]
+        group, free = self._here(which), self._free[members]
         total, count = (
             self._numbers.new_zeros(len(clauses), len(self._slots)).index_add(0, group, part)
-            for part in (self._numbers[mine].where(free, 0.0), free.double())
+            for part in (self._numbers[members].where(free, 0.0), free.double())
         )
         table = _coarse(total / count.clamp(min=1))
 
         def made(good: Array) -> Leaves:
             return self._written(rows[good], SLOPES, COARSE_BITS, table, which[good])
 
-        return Tried(made, self._told(mine, COARSE_BITS, (table.double() / STEPS)[group]))
+        return Tried(made, self._told(members, COARSE_BITS, (table.double() / STEPS)[group]))
 
     def own(self, rows: Array) -> Tried:
         """Slopes of each leaf, in bytes."""
-        mine = self._here(rows)
-        table = _coarse(self._numbers[mine].where(self._free[mine], 0.0))
+        members = self._here(rows)
+        table = _coarse(self._numbers[members].where(self._free[members], 0.0))
 
         def made(good: Array) -> Leaves:
             return self._written(rows[good], SLOPES, COARSE_BITS, table, good)
 
-        return Tried(made, self._told(mine, COARSE_BITS, table.double() / STEPS))
+        return Tried(made, self._told(members, COARSE_BITS, table.double() / STEPS))
 
     def finer(self, bits: int, rows: Array) -> Tried:
         """Slopes of each leaf with all bits but some."""
-        mine = self._here(rows)
-        table = _cut(self._numbers[mine].clamp(0, 1).where(self._free[mine], 0.0), bits)
+        members = self._here(rows)
+        table = _cut(self._numbers[members].clamp(0, 1).where(self._free[members], 0.0), bits)
 
         def made(good: Array) -> Leaves:
             return self._written(rows[good], FINE, bits, table, good)
 
-        return Tried(made, self._told(mine, bits, table))
+        return Tried(made, self._told(members, bits, table))
 
-    def _told(self, mine: Tensor, bits: int, slopes: Tensor) -> Evidence:
-        numbers = slopes.where(self._free[mine], _cut(self._numbers[mine], bits))
-        return Evidence(self._slots, numbers, _cut(self._weights[mine], bits))
+    def _told(self, members: Tensor, bits: int, slopes: Tensor) -> Evidence:
+        numbers = slopes.where(self._free[members], _cut(self._numbers[members], bits))
+        return Evidence(self._slots, numbers, _cut(self._weights[members], bits))
 
     def _written(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Leaves:
         """Leaves as they are stored, with slopes by their places in a table."""
@@ -247,22 +247,22 @@ class _Duals:
 def by_multipliers(leaves: Leaves, evidence: Evidence, given: Array) -> Iterator[Attempt]:
     """Multipliers of the ReLUs' inputs, first with few bits; the evidence is about the leaves `given`."""
     numbers, weights = evidence.numbers.cpu(), evidence.weights.cpu().nan_to_num()
-    told = numbers.isfinite().any(dim=0).nonzero()[:, 0]
-    values, slots = numbers[:, told], as_numpy(evidence.slots.cpu()[told])
+    given_columns = numbers.isfinite().any(dim=0).nonzero()[:, 0]
+    values, slots = numbers[:, given_columns], as_numpy(evidence.slots.cpu()[given_columns])
     place = np.full(len(leaves), -1)
     place[given] = np.arange(len(given))
     for bits in (COARSE_BITS, SINGLE_BITS, 0):
 
         def attempt(rows: Array, bits: int = bits) -> Tried:
-            mine = torch.from_numpy(place[rows])
-            cut = _cut(values[mine].nan_to_num(0.0, 0.0, 0.0), bits).where(values[mine].isfinite(), torch.nan)
+            members = torch.from_numpy(place[rows])
+            cut = _cut(values[members].nan_to_num(0.0, 0.0, 0.0), bits).where(values[members].isfinite(), torch.nan)
             made = replace(
                 take(leaves, rows),
                 kind=np.full(len(rows), DIRECT),
                 vector=np.arange(len(rows)),
-                weights=as_numpy(_cut(weights[mine], bits)),
+                weights=as_numpy(_cut(weights[members], bits)),
                 slots=slots,
-                coarse=np.zeros((0, len(told)), np.uint8),
+                coarse=np.zeros((0, len(given_columns)), np.uint8),
                 fine=as_numpy(cut),
             )
             return Tried(partial(take, made))

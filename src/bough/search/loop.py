@@ -300,9 +300,9 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     present = boxes.unique().tolist()
     for box in present:
         if run.problem.property.boxes[box].ball is not None:
-            mine = (boxes == box).to(points.device)
+            in_box = (boxes == box).to(points.device)
             points = torch.where(
-                mine[:, None], run.problem.property.boxes[box].on(points.device).project(points), points
+                in_box[:, None], run.problem.property.boxes[box].on(points.device).project(points), points
             )
     # On a GPU float64 is slow, and a verdict needs no more than what is worth replaying.
     dtype = torch.float32 if points.is_cuda and run.goal.gap is None else torch.float64
@@ -318,7 +318,7 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     for rank, k in enumerate(margins.argsort()[:REPLAYS].tolist()):
         if float(margins[k]) > 0 and not (rank == 0 and state.branches == 0 and state.upper < best):
             break
-        found = replay(run.problem, points[k].cpu().numpy(), int(boxes[k]))
-        if found is not None:
-            return replace(state, counterexample=found)
+        counterexample = replay(run.problem, points[k].cpu().numpy(), int(boxes[k]))
+        if counterexample is not None:
+            return replace(state, counterexample=counterexample)
     return state
