@@ -740,7 +740,7 @@ def ascend_in_float64(patch: "pytest.MonkeyPatch") -> None:
     patch.setattr(kernels, "relax", tied)
 
 
-def failing(error: BaseException, after: int = 0) -> Callable[..., Any]:
+def failing(error: BaseException, after: int = 0, otherwise: Callable[..., Any] = api.solve) -> Callable[..., Any]:
     """A `solve` that fails from some call on."""
     calls: list[int] = []
 
@@ -748,6 +748,6 @@ def failing(error: BaseException, after: int = 0) -> Callable[..., Any]:
         calls.append(0)
         if len(calls) > after:
             raise error
-        return api.solve(*arguments)
+        return otherwise(*arguments)
 
     return solve

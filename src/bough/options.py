@@ -151,7 +151,7 @@ class Strategy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Question, Strategy, Budget):
+class Options(Budget, Question, Strategy):
     """All that a user can say of a run: a question, a strategy and a budget."""
 
     def __post_init__(self) -> None:

@@ -19,6 +19,8 @@ from bough.bench.summary import progress_line, table
 from bough.budget import Deadline
 from bough.cli import main
 from bough.errors import BadInput, OutputError
+from bough.options import Options
+from bough.plan import SearchPlan
 from bough.problem.onnx_writer import write_network
 
 METHODS = ("lp-babsr", "dual-babsr")
@@ -186,7 +188,7 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(bench: Folder, text: s
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("half way"), MemoryError(), RecursionError(), BadInput("a\nb")])
 def test_a_crash_is_a_record(bench: Folder, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    monkeypatch.setattr(run, "solve", failing(error, after=1))
+    monkeypatch.setattr(SearchPlan, "solve", failing(error, 1, SearchPlan.solve))
     status, said = bench()
     assert (status, bench.verdicts) == (0, ["verified", None, None])
     assert bench.entries[1]["error"] == f"{type(error).__name__}: {error}"
@@ -207,12 +209,14 @@ def test_a_problem_that_cannot_be_read_is_a_record(bench: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "after"), [((run, "solve"), 1), ((os, "fsync"), 0)], ids=["in the second run", "as a record is written"]
+    ("where", "after"),
+    [((SearchPlan, "solve"), 1), ((os, "fsync"), 0)],
+    ids=["in the second run", "as a record is written"],
 )
 def test_an_interrupt_keeps_what_is_there(
     bench: Folder, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str], after: int
 ) -> None:
-    monkeypatch.setattr(*where, failing(KeyboardInterrupt(), after=after))
+    monkeypatch.setattr(*where, failing(KeyboardInterrupt(), after, SearchPlan.solve))
     status, said = bench()
     assert (status, bench.verdicts) == (3, ["verified"])
     assert (
@@ -231,9 +235,10 @@ def test_an_interrupted_search_is_not_a_run(bench: Folder, monkeypatch: pytest.M
 def test_no_run_starts_after_the_limit(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*arguments: Any) -> Any:
         time.sleep(0.6)
-        return api.solve(*arguments)
+        return solve(*arguments)
 
-    monkeypatch.setattr(run, "solve", slow)
+    solve = SearchPlan.solve
+    monkeypatch.setattr(SearchPlan, "solve", slow)
     tasks = plan(bench.csv, [parse_method("auto")], Selection(), {})
     counts: list[int] = []
     entries = run_tasks(tasks, {}, bench.out, lambda count, _: counts.append(count), Deadline.after(0.5))

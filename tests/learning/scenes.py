@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 import torch
-from tests.support import hard_case
+from tests.support import hard_case, relaxation_of
 
 from bough.bounds.ascent import Ascent
 from bough.bounds.base import AbstractBounder
@@ -27,14 +27,13 @@ BOUNDERS: dict[str, AbstractBounder] = {
 def seen(kind: str, seed: int, bounder: str = "dual") -> tuple[Problem, Graph, Scene]:
     """The roots of a problem, their children and grandchildren, and the graph that they are on."""
     problem = hard_case(kind, seed, safe=True).problem
-    bounding = BOUNDERS[bounder].prepare(problem)
-    parts = [bounding.root(-torch.inf, NEVER).domains]
+    session = BOUNDERS[bounder].prepare(problem)
+    parts = [session.root(-torch.inf, NEVER).domains]
     for _ in range(2):
         last = parts[-1][parts[-1].bounds.ambiguous().any(dim=1)]
         children = split(last, last.bounds.ambiguous().int().argmax(dim=1))
-        children = bounding.bound(children, torch.inf, NEVER).domains
+        children = session.bound(children, torch.inf, NEVER).domains
         parts.append(children[torch.isfinite(children.lower)])
     domains = DomainBatch.concatenate(parts)
-    relaxed = bounding.relaxed(domains, NEVER)
-    assert relaxed is not None
+    relaxed = relaxation_of(session, domains)
     return problem, Graph.of(problem, parts[0], relaxed), see(problem, domains, relaxed)

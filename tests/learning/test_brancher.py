@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from tests.learning.tiny import BOUNDERS, NEVER, Tiny, Told, open_domains
-from tests.support import Judged, ascend_in_float64, hard_case
+from tests.support import Judged, ascend_in_float64, hard_case, relaxation_of
 from torch import Tensor
 
-from bough.bounds.base import AbstractSession
+from bough.bounds.base import AbstractSession, Capabilities
 from bough.bounds.lp import PlanetSession
 from bough.branching.babsr import BaBSR
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision
 from bough.branching.improvement import improvements
 from bough.branching.widest import Widest
 from bough.budget import Deadline, OutOfTime
@@ -24,7 +24,7 @@ from bough.learning.model import AbstractModel
 from bough.learning.online import Online
 from bough.learning.scene import Graph, Scene
 from bough.problem.problem import Problem
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 from bough.search.loop import Search, search
 from bough.verdict.result import Result, Verdict
 
@@ -55,7 +55,7 @@ MODELS: dict[str, Callable[[], AbstractModel]] = {
     "wrong shape": lambda: Told(lambda _, scene: scene.lower[:, :-1]),
     "raising": lambda: Told(raising),
 }
-WRAPPED: dict[str, Callable[[Learnt], AbstractBrancher]] = {
+WRAPPED: dict[str, Callable[[Learnt], AbstractBrancher[Any]]] = {
     "alone": lambda rule: rule,
     "safe": FailSafe,
     "relative": lambda rule: FailSafe(rule, threshold=0.8, relative=True),
@@ -63,7 +63,7 @@ WRAPPED: dict[str, Callable[[Learnt], AbstractBrancher]] = {
 }
 
 
-def solved(kind: str, seed: int, rule: AbstractBrancher, bounds: str, *, safe: bool, batch: int) -> Result:
+def solved(kind: str, seed: int, rule: AbstractBrancher[Any], bounds: str, *, safe: bool, batch: int) -> Result:
     """The search's result, every bound of which was held against the enumeration, and counted."""
     case = hard_case(kind, seed, safe=safe)
     judged = Judged(BOUNDERS[bounds], case)
@@ -97,17 +97,17 @@ def test_no_model_changes_a_verdict(model, wrapped, bounds):
 
 
 @dataclass(frozen=True)
-class Worst(AbstractBrancher):
+class Worst(AbstractBrancher[None]):
     """Whatever gains least, by strong branching's own account."""
 
     def prepare(self, problem: Problem) -> None:
         del problem
 
-    def decide(self, memory: None, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(self, memory: None, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[None]:
         every = torch.arange(domains.signs.shape[1]).expand(len(domains), -1)
         gains = improvements(domains.lower, look.bound(domains, every), look.cutoff)
         least = torch.where(domains.bounds.ambiguous(), gains, torch.inf).argmin(dim=1)
-        return Decision(least[:, None], memory)
+        return Decision(least, memory)
 
 
 @pytest.mark.parametrize("threshold", [0.0, 2.0], ids=["never safe", "always safe"])
@@ -118,7 +118,7 @@ def test_the_worst_choices_of_all_change_no_verdict(bounds, threshold):
 
 
 def test_a_bounder_without_a_relaxation_leaves_it_to_the_backup(monkeypatch):
-    monkeypatch.setattr(PlanetSession, "relaxed", AbstractSession.relaxed)
+    monkeypatch.setattr(PlanetSession, "capabilities", Capabilities())
     result = solved("dense", 5, Learnt(Tiny()), "lp", safe=True, batch=4)
     assert result.notes["learnt_decisions"] == 0
     assert result.remarks == ("these bounds have no relaxation to look at; the backup rule decides",)
@@ -134,14 +134,14 @@ def test_running_out_of_time_is_no_fault_of_the_model():
     assert result.remarks == ()
 
 
-def look_at(bounding: AbstractSession, domains: DomainBatch) -> Counted:
-    return Counted(bounding, NEVER, domains=domains)
+def look_at(session: AbstractSession, domains: DomainBatch) -> CountedLookAhead:
+    return CountedLookAhead(session, NEVER, domains)
 
 
-def decided(rule: AbstractBrancher, asked: Problem, bounding: AbstractSession, domains: DomainBatch) -> list[int]:
+def decided(rule: AbstractBrancher[Any], asked: Problem, session: AbstractSession, domains: DomainBatch) -> list[int]:
     """What a rule that remembers nothing yet chooses."""
-    look = look_at(bounding, domains).look()
-    chosen: list[int] = rule.decide(rule.prepare(asked), domains, look).neurons[:, 0].tolist()
+    look = look_at(session, domains)
+    chosen: list[int] = rule.decide(rule.prepare(asked), domains, look).neurons.tolist()
     return chosen
 
 
@@ -149,18 +149,16 @@ def decided(rule: AbstractBrancher, asked: Problem, bounding: AbstractSession, d
 def test_the_highest_score_of_the_ambiguous_is_chosen(bounds):
     for kind in KINDS:
         asked = hard_case(kind, 5, safe=True).problem
-        bounding, domains = open_domains(asked, BOUNDERS[bounds])
-        relaxed = bounding.relaxed(domains, NEVER)
-        assert relaxed is not None
+        session, domains = open_domains(asked, BOUNDERS[bounds])
+        relaxed = relaxation_of(session, domains)
         # the highest score of all is that of the ReLU with the highest number, ambiguous or not
         rule = Learnt(Told(lambda graph, scene: graph.neurons.float().expand(len(scene), -1)), chunk=2)
-        for row, chosen in enumerate(decided(rule, asked, bounding, domains)):
+        for row, chosen in enumerate(decided(rule, asked, session, domains)):
             ambiguous = domains.bounds.ambiguous()[row].nonzero()[:, 0]
             assert chosen == max(n for n in ambiguous.tolist() if n in relaxed.neurons.tolist())
-        look = look_at(bounding, domains).look(2)
-        many = rule.decide(rule.prepare(asked), domains, look)
+        many = rule.rank(rule.prepare(asked), domains, look_at(session, domains), 2)
         some = domains.bounds.ambiguous().sum(dim=1) >= 2
-        assert all(a > b for a, b in many.neurons[some].tolist())
+        assert all(a > b for a, b in many[some].tolist())
 
 
 @pytest.mark.parametrize("bounds", BOUNDERS)
@@ -169,19 +167,19 @@ def test_a_domain_is_decided_by_itself(kind, bounds, monkeypatch):
     """Those that fall back and those that do not, in one batch or one at a time."""
     ascend_in_float64(monkeypatch)
     asked = hard_case(kind, 5, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS[bounds])
+    session, domains = open_domains(asked, BOUNDERS[bounds])
     for rule in (
         Learnt(Told(noise), Widest(), chunk=4),
         Learnt(Told(partly), Widest()),
         FailSafe(Learnt(Told(noise)), Widest(), 0.3),
         FailSafe(Learnt(Told(partly), FailSafe(Widest(), BaBSR(), 0.5)), Widest(), 0.3),
     ):
-        together = decided(rule, asked, bounding, domains)
-        alone = [decided(rule, asked, bounding, domains[torch.tensor([d])])[0] for d in range(len(domains))]
+        together = decided(rule, asked, session, domains)
+        alone = [decided(rule, asked, session, domains[torch.tensor([d])])[0] for d in range(len(domains))]
         assert together == alone
 
 
-class Fixed(AbstractBrancher):
+class Fixed(AbstractBrancher[None]):
     """One ReLU for each domain, by its number among those that are ambiguous."""
 
     def __init__(self, place: int) -> None:
@@ -191,7 +189,7 @@ class Fixed(AbstractBrancher):
     def prepare(self, problem: Problem) -> None:
         del problem
 
-    def decide(self, memory: None, domains: DomainBatch, look: object = None) -> Decision:
+    def decide(self, memory: None, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[None]:
         del memory, look
         self.asked += len(domains)
         ambiguous = domains.bounds.ambiguous()
@@ -204,18 +202,18 @@ class Fixed(AbstractBrancher):
 def test_the_better_of_both_is_kept(kind, threshold):
     """Against brute force; and the backup is only asked, and bounded, where the rule's choice gains too little."""
     asked = hard_case(kind, 5, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS["lp"])
+    session, domains = open_domains(asked, BOUNDERS["lp"])
     first, second = Fixed(0), Fixed(1)
-    rule, ahead = FailSafe(first, second, threshold), look_at(bounding, domains)
-    decision = rule.decide(rule.prepare(asked), domains, ahead.look())
+    rule, ahead = FailSafe(first, second, threshold), look_at(session, domains)
+    decision = rule.decide(rule.prepare(asked), domains, ahead)
     choices = [Fixed(place).decide(None, domains).neurons for place in (0, 1)]
     gains = []
     for chosen in choices:
-        children = bounding.bound(split(domains, chosen), 0.0, NEVER).domains.lower
+        children = session.bound(split(domains, chosen), 0.0, NEVER).domains.lower
         gains.append(improvements(domains.lower, children.reshape(-1, 1, 2))[:, 0])
     low = gains[0] < threshold
     wanted = torch.where(low & (gains[1] > gains[0]), choices[1], choices[0])
-    assert decision.neurons[:, 0].tolist() == wanted.tolist()
+    assert decision.neurons.tolist() == wanted.tolist()
     assert second.asked == int(low.sum())
     differ = low & (choices[0] != choices[1])
     assert ahead.count == 2 * len(domains) + 2 * int(differ.sum())
@@ -245,14 +243,14 @@ def test_children_that_were_looked_at_are_those_of_the_step(bounds, monkeypatch)
     ascend_in_float64(monkeypatch)
     for kind in KINDS:
         asked = hard_case(kind, 5, safe=True).problem
-        bounding, domains = open_domains(asked, BOUNDERS[bounds])
+        session, domains = open_domains(asked, BOUNDERS[bounds])
         chosen = Fixed(1).decide(None, domains).neurons
-        ahead, half = look_at(bounding, domains), torch.arange(0, len(domains), 2)
+        ahead, half = look_at(session, domains), torch.arange(0, len(domains), 2)
         ahead.children(half, chosen[half])
         ahead.children(torch.arange(len(domains)), Fixed(0).decide(None, domains).neurons)
         before = ahead.count
-        bounded, _ = ahead.split(chosen[:, None])
-        fresh = bounding.bound(bounding.split(domains, chosen), 0.0, NEVER)
+        bounded, _ = ahead.split(chosen)
+        fresh = session.bound(session.split(domains, chosen), 0.0, NEVER)
         order, other = _order(bounded.domains), _order(fresh.domains)
         assert torch.equal(bounded.domains.signs[order], fresh.domains.signs[other])
         assert torch.equal(bounded.domains.clause[order], fresh.domains.clause[other])
@@ -276,15 +274,15 @@ def _order(domains: DomainBatch) -> Tensor:
 
 def test_a_relative_threshold_follows_what_is_usual():
     asked = hard_case("dense", 0, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS["lp"])
+    session, domains = open_domains(asked, BOUNDERS["lp"])
     rule = FailSafe(Fixed(0), Fixed(1), threshold=0.5, relative=True)
     memory = rule.prepare(asked)
     assert memory.usual == 1.0  # the threshold is the published one at first
     for _ in range(3):
-        memory = rule.decide(memory, domains, look_at(bounding, domains).look()).memory
-    ahead = look_at(bounding, domains)
-    decision = rule.decide(memory, domains, ahead.look())
-    children = bounding.bound(split(domains, decision.neurons), 0.0, NEVER).domains.lower
+        memory = rule.decide(memory, domains, look_at(session, domains)).memory
+    ahead = look_at(session, domains)
+    decision = rule.decide(memory, domains, ahead)
+    children = session.bound(split(domains, decision.neurons), 0.0, NEVER).domains.lower
     mean = float(improvements(domains.lower, children.reshape(-1, 1, 2)).mean())
     assert memory.usual == pytest.approx(mean, abs=0.1)
     assert memory.usual < 1.0
@@ -293,28 +291,30 @@ def test_a_relative_threshold_follows_what_is_usual():
 @pytest.mark.parametrize(("least", "asked"), [(0.0, 1), (0.2, 1), (1.0, 0)])
 def test_a_few_failures_may_stand(least, asked):
     case = hard_case("dense", 0, safe=True).problem
-    bounding, domains = open_domains(case, BOUNDERS["lp"])
+    session, domains = open_domains(case, BOUNDERS["lp"])
     domains, backup = domains[torch.arange(3)], Fixed(1)
     rule = FailSafe(Fixed(0), backup, least=least)
     found, _ = FailSafe(Fixed(0), Fixed(1), threshold=2.0).compare(
-        rule.prepare(case), domains, look_at(bounding, domains).look()
+        rule.prepare(case), domains, look_at(session, domains)
     )
     between = float(found.gain.sort().values[:2].mean())  # one of three is below it
     rule = replace(rule, threshold=between)
-    memory = rule.decide(rule.prepare(case), domains, look_at(bounding, domains).look()).memory
+    memory = rule.decide(rule.prepare(case), domains, look_at(session, domains)).memory
     assert (backup.asked, memory.tried) == (asked, asked)
 
 
-def test_several_splits_at_once_are_the_rules_own():
+def test_what_is_ranked_is_the_rules_own():
+    """Nothing is bounded for it."""
     case = hard_case("dense", 0, safe=True).problem
-    bounding, domains = open_domains(case, BOUNDERS["lp"])
+    session, domains = open_domains(case, BOUNDERS["lp"])
     domains = domains[domains.bounds.ambiguous().sum(dim=1) >= 2]
-    rule, ahead = Learnt(Told(noise)), look_at(bounding, domains)
-    safe = FailSafe(rule, threshold=2.0)
-    decision = safe.decide(safe.prepare(case), domains, ahead.look(2))
-    assert torch.equal(decision.neurons, rule.decide(rule.prepare(case), domains, ahead.look(2)).neurons)
-    assert decision.neurons.shape == (len(domains), 2)
-    assert (decision.memory.learnt, decision.memory.tried, ahead.count) == (len(domains), 0, 0)
+    rule, ahead = Learnt(Told(noise)), look_at(session, domains)
+    wanted = rule.rank(rule.prepare(case), domains, ahead, 2)
+    assert wanted.shape == (len(domains), 2)
+    wrapped: tuple[AbstractBrancher[Any], ...] = (FailSafe(rule, threshold=2.0), Online(rule, threshold=2.0))
+    for safe in wrapped:
+        assert torch.equal(safe.rank(safe.prepare(case), domains, ahead, 2), wanted)
+    assert ahead.count == 0
 
 
 def test_the_model_is_not_changed_by_a_search():
@@ -328,7 +328,7 @@ def test_the_model_is_not_changed_by_a_search():
 
 def test_a_deadline_stops_the_look_ahead():
     asked = hard_case("dense", 0, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS["dual"])
-    ahead = Counted(bounding, Deadline.after(0.0), domains=domains)
+    session, domains = open_domains(asked, BOUNDERS["dual"])
+    ahead = CountedLookAhead(session, Deadline.after(0.0), domains)
     with pytest.raises(OutOfTime):
         ahead.children(torch.arange(len(domains)), Fixed(0).decide(None, domains).neurons)

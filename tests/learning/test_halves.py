@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.learning.scenes import seen
 from tests.learning.tiny import BOUNDERS, NEVER, Tiny, open_domains
-from tests.support import hard_case, samples
+from tests.support import hard_case, relaxation_of, samples
 
 from bough.bounds.lp import PlanetLP
 from bough.branching.random import RandomChoice
@@ -32,9 +32,8 @@ CPU = torch.device("cpu")
 
 def looked_at(kind: str, seed: int, bounds: str) -> tuple[Problem, DomainBatch, Graph, Scene]:
     asked = hard_case(kind, seed, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS[bounds])
-    relaxed = bounding.relaxed(domains, NEVER)
-    assert relaxed is not None
+    session, domains = open_domains(asked, BOUNDERS[bounds])
+    relaxed = relaxation_of(session, domains)
     return asked, domains, Graph.of(asked, domains, relaxed), see(asked, domains, relaxed)
 
 
@@ -87,9 +86,9 @@ def least(asked: Problem, domains: DomainBatch, row: int, box: Box) -> float:
 def test_at_the_root_a_half_is_a_problem_of_its_own():
     bounder = PlanetLP(early_stop=False)
     asked = hard_case("dense", 5, safe=True).problem
-    bounding = bounder.prepare(asked)
-    root = bounding.root(torch.inf, NEVER).domains[torch.tensor([0])]
-    relaxed = bounding.relaxed(root, NEVER)
+    session = bounder.prepare(asked)
+    root = session.root(torch.inf, NEVER).domains[torch.tensor([0])]
+    relaxed = session.relaxed(root, NEVER)
     assert relaxed is not None
     graph, scene = Graph.of(asked, root, relaxed), see(asked, root, relaxed)
     halves = Halves(asked, bounder, asked.network.inputs, NEVER).bound(root, graph, scene)

@@ -10,15 +10,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support import clause, generator, hard_case, normal, problem, samples, sequential, tensor
+from tests.support import clause, generator, hard_case, normal, problem, relaxation_of, samples, sequential, tensor
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent
-from bough.bounds.base import AbstractBounder
+from bough.bounds.base import AbstractBounder, AbstractSession
 from bough.bounds.boxes import LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.lp import PlanetLP
-from bough.branching.base import AbstractBrancher, LookAhead
+from bough.bounds.witness import AbstractWitness
+from bough.branching.base import AbstractBrancher, AbstractLookAhead
 from bough.branching.filtered import Filtered
 from bough.branching.inputs import Longest
 from bough.branching.random import RandomChoice
@@ -64,7 +65,7 @@ def long_problem() -> Problem:
 
 def run(asked: Problem, observers: tuple[AbstractObserver, ...] = (), *, bounder: str = "lp", **more: Any) -> Result:
     """Searches that are not strong end after some dozens of bounds: they are long enough for anything asked here."""
-    rule: AbstractBrancher = more.pop("rule", CHEAP)
+    rule: AbstractBrancher[Any] = more.pop("rule", CHEAP)
     limit = 48 if rule is CHEAP else math.inf
     return search(
         Search(asked, BOUNDERS[bounder], rule, NoAttack(), NEVER, most_bounds=limit, observers=observers, **more)
@@ -148,15 +149,15 @@ class Seen(AbstractObserver):
     """Keeps the domains, and asks everything of each on its own."""
 
     def __init__(self, asked: Problem, bounder: AbstractBounder) -> None:
-        self.asked, self.bounding = asked, bounder.prepare(asked)
+        self.asked, self.session = asked, bounder.prepare(asked)
         self.domains: list[DomainBatch] = []
-        self.looks: list[LookAhead] = []
-        self.bounding.root(0.0, NEVER)
+        self.looks: list[AbstractLookAhead] = []
+        self.session.root(0.0, NEVER)
 
     def seen(self, state: Any, seconds: float) -> None:
         pass
 
-    def deciding(self, domains: DomainBatch, look: LookAhead) -> None:
+    def deciding(self, domains: DomainBatch, look: AbstractLookAhead) -> None:
         self.domains.append(domains)
         self.looks.append(look)
 
@@ -173,7 +174,7 @@ def test_the_bounds_of_a_samples_children_are_those_found_by_splitting_by_hand(b
     asked = long_problem()
     eyes = Seen(asked, BOUNDERS[bounder])
     collector = Collector(asked, PLANS[plan], "it", stop=False)
-    made: list[Any] = []
+    made: list[AbstractSession] = []
     bounder_ = _Kept(BOUNDERS[bounder], made)
     search(
         Search(asked, bounder_, collector.rule(CHEAP), NoAttack(), NEVER, most_bounds=600, observers=(eyes, collector))
@@ -182,7 +183,7 @@ def test_the_bounds_of_a_samples_children_are_those_found_by_splitting_by_hand(b
     samples, checked = found.samples, 0
     for k, step in enumerate(found.step.tolist()):
         domain = eyes.domains[step]
-        scene = see(asked, domain, made[0].relaxed(domain, NEVER))
+        scene = see(asked, domain, relaxation_of(made[0], domain))
         for name, column in samples.scene[slice(k, k + 1)].named().items():
             torch.testing.assert_close(column, scene.named()[name], rtol=1e-5, atol=1e-6)
         for place, neuron in enumerate(samples.graph.neurons.tolist()):
@@ -204,11 +205,11 @@ def test_the_bounds_of_a_samples_children_are_those_found_by_splitting_by_hand(b
 class _Kept(AbstractBounder):
     """Hands out the bounder at work."""
 
-    def __init__(self, inner: AbstractBounder, made: list[Any]) -> None:
+    def __init__(self, inner: AbstractBounder, made: list[AbstractSession]) -> None:
         self._inner, self._made = inner, made
 
-    def prepare(self, problem: Problem) -> Any:
-        self._made.append(self._inner.prepare(problem))
+    def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> AbstractSession:
+        self._made.append(self._inner.prepare(problem, witness))
         return self._made[-1]
 
 

@@ -13,7 +13,7 @@ from tests.support import hard_case
 from torch import Tensor
 
 from bough.bounds.base import AbstractSession
-from bough.branching.base import AbstractBrancher, Decision
+from bough.branching.base import Decision
 from bough.branching.improvement import improvements
 from bough.branching.strong import Strong
 from bough.domain.batch import DomainBatch, split
@@ -21,7 +21,7 @@ from bough.falsify.base import NoAttack
 from bough.learning.brancher import FailSafe, Learnt
 from bough.learning.online import Online, OnlineMemory, _earlier
 from bough.problem.problem import Problem
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 from bough.search.loop import Search, search
 
 
@@ -33,9 +33,9 @@ def asked() -> Problem:
 @pytest.fixture
 def failing(asked) -> tuple[AbstractSession, DomainBatch]:
     """Domains in which the model below chooses a ReLU that strong branching beats."""
-    bounding, domains = open_domains(asked, BOUNDERS["lp"], depth=3)
-    rows = [d for d in range(len(domains)) if _fails(asked, bounding, domains, d)]
-    return bounding, domains[torch.tensor(rows[:6])]
+    session, domains = open_domains(asked, BOUNDERS["lp"], depth=3)
+    rows = [d for d in range(len(domains)) if _fails(asked, session, domains, d)]
+    return session, domains[torch.tensor(rows[:6])]
 
 
 class Stubborn(Tiny):
@@ -58,14 +58,14 @@ def model() -> Stubborn:
     return Stubborn(FAVOURITE)
 
 
-def _fails(asked: Problem, bounding: AbstractSession, domains: DomainBatch, d: int) -> bool:
+def _fails(asked: Problem, session: AbstractSession, domains: DomainBatch, d: int) -> bool:
     row = domains[torch.tensor([d])]
     if not bool(row.bounds.ambiguous()[0, FAVOURITE]):
         return False
-    best = Strong().decide(Strong().prepare(asked), row, Counted(bounding, NEVER).look()).neurons.reshape(-1)
+    best = Strong().decide(Strong().prepare(asked), row, CountedLookAhead(session, NEVER, row)).neurons
     gains = []
     for neuron in (torch.tensor([FAVOURITE]), best):
-        children = bounding.bound(split(row, neuron), 0.0, NEVER).domains.lower
+        children = session.bound(split(row, neuron), 0.0, NEVER).domains.lower
         gains.append(float(improvements(row.lower, children.reshape(1, 1, 2))))
     return gains[1] > gains[0] + 1e-6
 
@@ -78,8 +78,8 @@ def weights_of(memory: OnlineMemory) -> list[Tensor]:
     return [p.detach().clone() for p in memory.safe.rule.model.parameters()]
 
 
-def step(online: Online, memory: Any, bounding: AbstractSession, domains: DomainBatch) -> Decision:
-    return online.decide(memory, domains, Counted(bounding, NEVER, domains=domains).look())
+def step(online: Online, memory: Any, session: AbstractSession, domains: DomainBatch) -> Decision[OnlineMemory]:
+    return online.decide(memory, domains, CountedLookAhead(session, NEVER, domains))
 
 
 def equal(ours: list[Tensor], theirs: list[Tensor]) -> bool:
@@ -87,14 +87,14 @@ def equal(ours: list[Tensor], theirs: list[Tensor]) -> bool:
 
 
 def test_the_second_failure_is_learnt_from_and_each_one_after_it(asked, failing):
-    bounding, domains = failing
+    session, domains = failing
     one, trained = domains[torch.tensor([0])], model()
     online = rule(trained)
     memory = online.prepare(asked)
     first = weights_of(memory)
     for count in (1, 2, 3):
         before = weights_of(memory)
-        memory = step(online, memory, bounding, one).memory
+        memory = step(online, memory, session, one).memory
         assert int(memory.failed[FAVOURITE]) == count
         assert memory.steps == count - 1
         assert equal(before, weights_of(memory)) == (count == 1)
@@ -105,27 +105,27 @@ def test_the_second_failure_is_learnt_from_and_each_one_after_it(asked, failing)
 
 
 def test_a_decision_that_did_not_fail_teaches_nothing(asked, failing):
-    bounding, domains = failing
+    session, domains = failing
     online = replace(rule(model(), least=1), threshold=0.0)  # the backup is not asked
-    memory = step(online, online.prepare(asked), bounding, domains).memory
+    memory = step(online, online.prepare(asked), session, domains).memory
     assert (memory.steps, int(memory.failed.sum())) == (0, 0)
     same = Online(Learnt(model()), Learnt(model()), 2.0, least=1)  # the backup says the same
-    memory = step(same, same.prepare(asked), bounding, domains).memory
+    memory = step(same, same.prepare(asked), session, domains).memory
     assert (memory.steps, int(memory.failed.sum())) == (0, 0)
 
 
 @pytest.mark.parametrize("loss", ["published", "hinge"])
 def test_a_batch_is_learnt_from_in_the_order_of_its_domains(asked, failing, loss):
     """One step per repeated decision; the weights end up as if the domains had come one by one."""
-    bounding, domains = failing
+    session, domains = failing
     assert len(domains) >= 3
     ends = []
     for order in (torch.arange(len(domains)), torch.arange(len(domains)).flip(0)):
         online = rule(model(), loss=loss)
-        together = step(online, online.prepare(asked), bounding, domains[order]).memory
+        together = step(online, online.prepare(asked), session, domains[order]).memory
         one_by_one = online.prepare(asked)
         for d in order.tolist():
-            one_by_one = step(online, one_by_one, bounding, domains[torch.tensor([d])]).memory
+            one_by_one = step(online, one_by_one, session, domains[torch.tensor([d])]).memory
         assert together.steps == one_by_one.steps == len(domains) - 1
         for ours, theirs in zip(weights_of(together), weights_of(one_by_one), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
@@ -135,34 +135,34 @@ def test_a_batch_is_learnt_from_in_the_order_of_its_domains(asked, failing, loss
 
 
 def test_steps_of_one_decision_are_limited(asked, failing):
-    bounding, domains = failing
+    session, domains = failing
     online = rule(model(), most=1)
-    memory = step(online, online.prepare(asked), bounding, domains).memory
+    memory = step(online, online.prepare(asked), session, domains).memory
     assert (memory.steps, int(memory.failed[FAVOURITE])) == (1, len(domains))
 
 
 def test_decisions_are_those_of_the_fail_safe(asked, failing):
-    bounding, domains = failing
+    session, domains = failing
     online, safe = rule(model()), FailSafe(Learnt(model()), Strong(), 2.0)
-    ours = step(online, online.prepare(asked), bounding, domains)
-    look = Counted(bounding, NEVER, domains=domains).look()
+    ours = step(online, online.prepare(asked), session, domains)
+    look = CountedLookAhead(session, NEVER, domains)
     assert torch.equal(ours.neurons, safe.decide(safe.prepare(asked), domains, look).neurons)
 
 
 def test_one_step_is_adams(asked, failing):
     """The paper's optimiser and Eq. 12 by hand, on the model's own scores."""
-    bounding, domains = failing
+    session, domains = failing
     one, trained = domains[torch.tensor([0])], model()
     online = rule(trained, least=1, rate=1e-4, decay=1e-4)
-    decision = step(online, online.prepare(asked), bounding, one)
+    decision = step(online, online.prepare(asked), session, one)
     byhand = copy.deepcopy(trained)
     optimiser = torch.optim.Adam(byhand.parameters(), 1e-4, weight_decay=1e-4)
     learnt = online.rule
-    seen, scene = learnt.scene(learnt.prepare(asked), one, Counted(bounding, NEVER).look())
+    seen, scene = learnt.scene(learnt.prepare(asked), one, CountedLookAhead(session, NEVER, one))
     assert seen.graph is not None
     assert scene is not None
     scores, numbers = byhand(seen.graph, scene)[0], seen.graph.neurons.tolist()
-    (scores[numbers.index(FAVOURITE)] - scores[numbers.index(int(decision.neurons[0, 0]))]).backward()
+    (scores[numbers.index(FAVOURITE)] - scores[numbers.index(int(decision.neurons[0]))]).backward()
     optimiser.step()
     for ours, theirs in zip(weights_of(decision.memory), byhand.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs.detach(), rtol=1e-6, atol=1e-8)
@@ -208,7 +208,7 @@ def test_earlier_ones_are_counted(numbers):
 def test_models_that_cannot_learn_change_nothing():
     asked = hard_case("dense", 5, safe=True).problem
     for trained in (Told(lambda _, scene: -scene.upper), Told(lambda _, scene: scene.upper.requires_grad_())):
-        online: AbstractBrancher = Online(Learnt(trained), Strong(), threshold=2.0, least=1)
+        online = Online(Learnt(trained), Strong(), threshold=2.0, least=1)
         result = search(Search(asked, BOUNDERS["lp"], online, NoAttack(), NEVER, batch=4))
         assert result.verdict.value == "verified"
         assert result.notes["online_steps"] == 0

@@ -28,16 +28,16 @@ from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
 # It says the same of a domain whenever it is asked, so that its trees do not depend on the order.
-RULE: AbstractBrancher = Widest()
+RULE: AbstractBrancher[Any] = Widest()
 
 
-def grower(problem: Problem, bounds: str = "dual", batch: int = 5, rule: AbstractBrancher = RULE) -> Grower:
+def grower(problem: Problem, bounds: str = "dual", batch: int = 5, rule: AbstractBrancher[Any] = RULE) -> Grower:
     return Grower(BOUNDERS[bounds].prepare(problem), rule, rule.prepare(problem), batch, NEVER)
 
 
 def grown(problem: Problem, most: float = math.inf, **more: Any) -> tuple[Grower, Tree]:
     growing = grower(problem, **more)
-    return growing, growing.tree(growing.bounding.root(0.0, NEVER).domains, most)
+    return growing, growing.tree(growing.session.root(0.0, NEVER).domains, most)
 
 
 @lru_cache
@@ -47,12 +47,12 @@ def long_tree() -> tuple[Grower, Tree]:
 
 def by_hand(growing: Grower, domain: DomainBatch, neuron: int) -> int:
     """One domain at a time."""
-    bounding, size = growing.bounding, 2
-    children = bounding.bound(bounding.split(domain, torch.tensor([neuron])), 0.0, NEVER).domains
+    session, size = growing.session, 2
+    children = session.bound(session.split(domain, torch.tensor([neuron])), 0.0, NEVER).domains
     for k in range(2):
-        child = bounding.unpack(bounding.pack(children[torch.tensor([k])]))
-        if not bool(child.lower > 0) and bool(bounding.splittable(child).any()):
-            size += by_hand(growing, child, int(RULE.decide(RULE.prepare(long_problem()), child).neurons.reshape(-1)))
+        child = session.unpack(session.pack(children[torch.tensor([k])]))
+        if not bool(child.lower > 0) and bool(session.splittable(child).any()):
+            size += by_hand(growing, child, int(RULE.decide(RULE.prepare(long_problem()), child).neurons))
     return size
 
 
@@ -75,7 +75,7 @@ def test_sizes_add_up():
     assert float(tree.sizes[0]) == 2 * len(tree.sizes)  # every domain of it was split once
     for row in (0, 3, len(tree.sizes) // 2):
         domain = tree.domains[torch.tensor([row])]
-        neuron = int(RULE.decide(RULE.prepare(long_problem()), domain).neurons.reshape(-1))
+        neuron = int(RULE.decide(RULE.prepare(long_problem()), domain).neurons)
         assert float(tree.sizes[row]) == by_hand(growing, domain, neuron)
 
 
@@ -84,7 +84,7 @@ def test_trees_below_other_splits():
     growing, tree = long_tree()
     rows = torch.tensor([1, 2, 2, 5, 9])
     domains = tree.domains[rows]
-    splittable = growing.bounding.splittable(domains)
+    splittable = growing.session.splittable(domains)
     neurons = torch.stack([may.nonzero()[:, 0][-1 - k % 2] for k, may in enumerate(splittable)])
     wanted = [by_hand(growing, domains[torch.tensor([k])], int(n)) for k, n in enumerate(neurons)]
     plenty = torch.full((5,), 1e9, dtype=torch.float64)
@@ -108,7 +108,7 @@ def test_a_tree_that_is_too_large_says_what_is_whole():
 def test_nothing_to_split_is_an_empty_tree():
     problem = hard_case("dense", 1, safe=True).problem
     growing = grower(problem)
-    root = growing.bounding.root(0.0, NEVER).domains
+    root = growing.session.root(0.0, NEVER).domains
     tree = growing.tree(replace(root, lower=torch.ones_like(root.lower)), 100)
     assert len(tree.sizes) == 0
     assert len(spread(tree, 4, 256, random.Random(0))) == 0
@@ -128,7 +128,7 @@ def test_samples_are_spread_over_sizes():
     assert len(spread(Tree(domains, sizes, whole), 99, 20, random.Random(1))) == 7  # without that of 40
 
 
-def rollouts(rule: AbstractBrancher, deadline: Deadline = NEVER) -> Rollouts:
+def rollouts(rule: AbstractBrancher[Any], deadline: Deadline = NEVER) -> Rollouts:
     return Rollouts(Plan(samples=6, rollouts=3), BOUNDERS["dual"], rule, 8, 1000, deadline)
 
 
@@ -143,7 +143,7 @@ class Found:
 
 
 @lru_cache
-def collected(rule: AbstractBrancher) -> Found:
+def collected(rule: AbstractBrancher[Any]) -> Found:
     rolled = rollouts(rule).collect(long_problem(), "it")
     assert rolled.ended == "whole"
     assert rolled.collected is not None

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from tests.learning.tiny import BOUNDERS, NEVER, Tiny, Told, open_domains
-from tests.support import hard_case
+from tests.learning.tiny import BOUNDERS, Tiny, Told, open_domains
+from tests.support import hard_case, relaxation_of
 
 from bough.learning.gnn import PRESETS, build
 from bough.learning.scene import Graph, Scene, see
@@ -13,9 +13,8 @@ from bough.learning.scorer import Scorer
 def seen(seed: int = 5) -> tuple[Graph, Scene]:
     """A few domains, over and over with other bounds: eleven of them."""
     problem = hard_case("convolutional", seed, safe=True).problem
-    bounding, domains = open_domains(problem, BOUNDERS["dual"])
-    relaxed = bounding.relaxed(domains, NEVER)
-    assert relaxed is not None
+    session, domains = open_domains(problem, BOUNDERS["dual"])
+    relaxed = relaxation_of(session, domains)
     graph, scene = Graph.of(problem, domains, relaxed), see(problem, domains, relaxed)
     many = Scene.concatenate([scene] * 11)[:11]
     return graph, Scene(**{**many.named(), "bound": many.bound - torch.arange(11.0)})

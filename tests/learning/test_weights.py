@@ -18,9 +18,10 @@ from bough.learning import weights
 from bough.learning.features import fit
 from bough.learning.gnn import PRESETS, AbstractBuilt, build
 from bough.learning.model import AbstractModel
-from bough.learning.rules import found
+from bough.learning.rules import weights_for
 from bough.learning.weights import Card, load, save, shipped, shipped_names
 from bough.options import Options
+from bough.plan import search_plan
 
 CARD = Card("dual", {"samples": 305, "network": "base"}, {"rate": 1e-4}, {"validation": 0.95, "training": 0.97})
 
@@ -171,12 +172,12 @@ def test_shipped_weights_are_found(tmp_path, monkeypatch):
 def test_auto_is_learnt_where_weights_are_for_such_networks(inputs, rule, name, tmp_path, monkeypatch):
     network = sequential(([[1.0] * inputs] * 2, [0.0] * 2), ([[1.0] * 2], [0.0]))
     asked = Options(bounds="dual")
-    chosen = asked.resolved(network)
+    chosen = search_plan(asked, network).settings
     assert (chosen.branching, chosen.weights) == (rule, name)
-    assert replace(asked, bounds="lp").resolved(network).branching == "babsr"
-    assert replace(asked, gap=0.1).resolved(network).branching == "kfsb"
+    assert search_plan(replace(asked, bounds="lp"), network).settings.branching == "babsr"
+    assert search_plan(replace(asked, gap=0.1), network).settings.branching == "kfsb"
     monkeypatch.setattr(weights, "SHIPPED", tmp_path)
-    assert asked.resolved(network).branching == "kfsb"
+    assert search_plan(asked, network).settings.branching == "kfsb"
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -204,20 +205,22 @@ def test_what_comes_with_bough_decides_by_itself(rule, name):
     result = solve(case.problem, Options(bounds="dual", branching=rule, intermediate="fixed", attack=False, batch=8))
     assert result.verdict.value == "verified"
     assert result.notes["learnt_decisions"] > result.notes["backup_decisions"]
-    assert found(rule, None, None, "dual", 3072) == name
+    assert weights_for(rule, None, "dual", 3072) == name
 
 
 @pytest.mark.parametrize(("inputs", "name"), [(3072, "cifar"), (784, "mnist"), (5, "joint"), (None, "joint")])
 def test_gnn_takes_what_was_trained_on_such_networks(inputs, name):
-    assert found("gnn", None, None, "dual", inputs) == name
+    assert weights_for("gnn", None, "dual", inputs) == name
 
 
 def test_weights_are_chosen_by_what_they_were_trained_on(tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "SHIPPED", tmp_path)
+    with pytest.raises(BadInput, match=r"no weights for --branching gnn come with bough .there are: none."):
+        weights_for("gnn", None, "dual", 3)
     trained = {"a-lp": ("lp", [3]), "b": ("dual", [3]), "c": ("dual", [5]), "d": ("dual", [3, 5, 7])}
     for name, (bounder, inputs) in trained.items():
         save(tmp_path / f"{name}.safetensors", build("fast"), Card(bounder, {"inputs": inputs}))
     chosen = [
-        found("gnn", None, None, *asked) for asked in (("dual", 3), ("dual", 5), ("dual", 7), ("dual", 9), ("lp", 9))
+        weights_for("gnn", None, *asked) for asked in (("dual", 3), ("dual", 5), ("dual", 7), ("dual", 9), ("lp", 9))
     ]
     assert chosen == ["b", "c", "d", "d", "a-lp"]

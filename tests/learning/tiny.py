@@ -5,7 +5,7 @@ tiny problems.
 from collections.abc import Callable
 
 import torch
-from tests.support import hard_case
+from tests.support import hard_case, relaxation_of
 from torch import Tensor, nn
 
 from bough.bounds.ascent import Ascent
@@ -19,7 +19,7 @@ from bough.learning.model import AbstractModel
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, Scene, see
 from bough.problem.problem import Problem
-from bough.search.ahead import Counted
+from bough.search.ahead import CountedLookAhead
 
 NEVER = Deadline.never()
 FIXED = TightBounds(refresh=False)
@@ -66,22 +66,21 @@ def still_open(domains: DomainBatch) -> DomainBatch:
 
 def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains of every depth up to one."""
-    bounding = bounder.prepare(asked)
-    levels = [still_open(bounding.root(0.0, NEVER).domains)]
+    session = bounder.prepare(asked)
+    depths = [still_open(session.root(0.0, NEVER).domains)]
     for _ in range(depth):
-        if len(levels[-1]):
-            children = split(levels[-1], levels[-1].bounds.ambiguous().int().argmax(dim=1))
-            levels.append(still_open(bounding.bound(children, 0.0, NEVER).domains))
-    domains = DomainBatch.concatenate([level for level in levels if len(level)] or levels[:1])
-    return bounding, bounding.unpack(bounding.pack(domains))
+        if len(depths[-1]):
+            children = split(depths[-1], depths[-1].bounds.ambiguous().int().argmax(dim=1))
+            depths.append(still_open(session.bound(children, 0.0, NEVER).domains))
+    domains = DomainBatch.concatenate([part for part in depths if len(part)] or depths[:1])
+    return session, session.unpack(session.pack(domains))
 
 
 def samples_of(kind: str, seed: int, bounds: str = "lp") -> Samples:
     """Both children of every ambiguous ReLU of some open domains; a domain may be left out, and so may a case."""
     asked = hard_case(kind, seed, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS[bounds])
-    relaxed = bounding.relaxed(domains, NEVER)
-    assert relaxed is not None
+    session, domains = open_domains(asked, BOUNDERS[bounds])
+    relaxed = relaxation_of(session, domains)
     every = relaxed.neurons.expand(len(domains), -1)
-    children = Counted(bounding, NEVER).bound(domains, every).float()
+    children = CountedLookAhead(session, NEVER, domains).bound(domains, every).float()
     return Samples(Graph.of(asked, domains, relaxed), see(asked, domains, relaxed), children)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bough.report.record import Run, record
+from bough.report.record import Run, Settings, record
 from bough.verdict.result import Result, Verdict
 
 EVIL = "<script>alert(1)</script><!-- \u2028 ]]>&amp;'\""
@@ -20,12 +20,7 @@ def entry(
         network=more.pop("network", "net.onnx"),
         property=prop,
         method=method,
-        bounder="dual",
-        intermediate="optimised",
-        branching="kfsb",
-        batch=8,
-        seed=0,
-        timeout=more.pop("timeout", 10.0),
+        settings=Settings("dual", "optimised", "kfsb", batch=8, seed=0, timeout=more.pop("timeout", 10.0)),
     )
     if verdict is None:
         return {**record(run, None, "RuntimeError: out of memory"), **more}

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from bough.report import record as records
-from bough.report.record import Run, record, revision, versions, write_record
+from bough.report.record import Run, Settings, record, revision, versions, write_record
 from bough.verdict.result import Result, Verdict
 
-RUN = Run("a.onnx", "a.vnnlib", "bab", "lp", "tight", "babsr", batch=4, seed=3, timeout=20.0)
+SETTINGS = Settings("lp", "tight", "babsr", batch=4, seed=3, timeout=20.0)
+RUN = Run("a.onnx", "a.vnnlib", "bab", SETTINGS)
 RESULT = Result(
     verdict=Verdict.TIMEOUT,
     reason="the time limit was reached",
@@ -45,8 +46,10 @@ def test_the_figures_of_a_result() -> None:
         assert entry[name] == getattr(RESULT, name)
     assert (entry["verdict"], entry["reason"], entry["error"]) == ("timeout", "the time limit was reached", None)
     assert entry["domains_per_second"] == 5.5
-    for field in fields(Run):
-        assert entry[field.name] == getattr(RUN, field.name)
+    for name in ("network", "property", "method"):
+        assert entry[name] == getattr(RUN, name)
+    for field in fields(Settings):
+        assert entry[field.name] == getattr(SETTINGS, field.name)
 
 
 def test_an_error_has_the_same_fields_as_a_result() -> None:
@@ -59,7 +62,7 @@ def test_an_error_has_the_same_fields_as_a_result() -> None:
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
 def test_no_number_is_null(tmp_path: Path, number: float) -> None:
     result = replace(RESULT, lower_bound=number, upper_bound=number, root_lower_bound=number, seconds=0.0)
-    write_record(tmp_path / "run.json", record(replace(RUN, timeout=number), result))
+    write_record(tmp_path / "run.json", record(replace(RUN, settings=replace(SETTINGS, timeout=number)), result))
     entry = strict((tmp_path / "run.json").read_text())
     for name in ("lower_bound", "upper_bound", "root_lower_bound", "timeout", "domains_per_second"):
         assert entry[name] is None

@@ -33,7 +33,7 @@ from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import image_property
 from bough.report.trace import Trace, TraceWriter, centre_of, picture_shape, read_trace
-from bough.search.loop import Goal, Memory, Search, search
+from bough.search.loop import Goal, MemoryLimits, Search, search
 from bough.search.observe import AbstractObserver, Family
 from bough.verdict.result import Result
 from bough.zoo import demo
@@ -57,7 +57,7 @@ class Witness(AbstractObserver):
         self.depth.extend(family.children.depth.tolist())
 
 
-def run_of(problem: Problem, bounder: AbstractBounder, rule: AbstractBrancher, **more: Any) -> Search:
+def run_of(problem: Problem, bounder: AbstractBounder, rule: AbstractBrancher[Any], **more: Any) -> Search:
     return Search(problem, bounder, rule, NoAttack(), Deadline.after(60), **more)
 
 
@@ -77,7 +77,7 @@ def figures(result: Result) -> tuple[object, ...]:
     )
 
 
-RULES: dict[str, tuple[AbstractBounder, AbstractBrancher, int]] = {
+RULES: dict[str, tuple[AbstractBounder, AbstractBrancher[Any], int]] = {
     "lp": (PlanetLP(), BaBSR(), 1),
     "batch": (PlanetLP(), RandomChoice(1), 5),
     "kept children": (PlanetLP(), SAFE, 7),
@@ -148,24 +148,9 @@ def test_any_search_gives_its_tree_back(tmp_path_factory: Any, kind: str, seed: 
 
 def test_domains_keep_their_place_in_the_tree_when_they_move_to_the_host(tmp_path: Path) -> None:
     few = run_of(hard_case("dense", 12, safe=True).problem, PlanetLP(), RandomChoice(2), batch=3, most_bounds=120)
-    spilt = replace(few, memory=Memory(device_bytes=3000.0))  # a handful of domains
+    spilt = replace(few, memory=MemoryLimits(device_bytes=3000.0))  # a handful of domains
     result, trace, witness = traced(tmp_path / "t.jsonl", spilt)
     check_tree(spilt.problem, trace, result, witness)
-
-
-def test_several_levels_at_once(tmp_path: Path) -> None:
-    run = run_of(hard_case("dense", 12, safe=True).problem, PlanetLP(), BaBSR(), batch=16, levels=2)
-    _, trace, witness = traced(tmp_path / "t.jsonl", run)
-    nodes = trace.nodes
-    assert any(len(split) == 2 for split in nodes.split)
-    for k in range(len(nodes)):
-        signs, at = [0] * run.problem.network.neurons, k
-        while nodes.parent[at] >= 0:
-            split = nodes.split[at]
-            for level, choice in enumerate(split):
-                signs[choice] = 1 if nodes.side[at] >> (len(split) - 1 - level) & 1 else -1
-            at = nodes.parent[at]
-        assert signs == witness.signs[k]
 
 
 def test_a_minimum_is_traced_too(tmp_path: Path) -> None:
@@ -304,6 +289,19 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, change: Any, words: str) ->
         read_trace(path)
 
 
+def test_a_trace_of_an_older_bough_may_split_several_relus_at_once(tmp_path: Path) -> None:
+    """One child for each of their signs, the last ReLU's in the lowest bit of its side."""
+    header, *steps = lines_of(tmp_path)
+    first, second = [json.loads(line) for line in steps if "nodes" in json.loads(line)][:2]
+    roots = len(first["nodes"]["clause"])
+    second["nodes"] = {"first": roots, "parent": [0], "split": [[2, 0]], "by": "r", "gain": [None]}
+    second["nodes"] |= {"bound": [1, 2, 3, 4], "end": "cccc"}
+    (tmp_path / "old.jsonl").write_text("".join([header, *(json.dumps(line) + "\n" for line in (first, second))]))
+    nodes = read_trace(tmp_path / "old.jsonl").nodes
+    assert nodes.split[roots:] == [(2, 0)] * 4
+    assert (nodes.parent[roots:], nodes.side[roots:], nodes.depth[roots:]) == ([0] * 4, [0, 1, 2, 3], [2] * 4)
+
+
 def test_a_missing_trace_and_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot read"):
         read_trace(tmp_path / "none.jsonl")
@@ -339,7 +337,6 @@ def test_verify_writes_a_trace(tmp_path: Path, instance: list[str], capsys: pyte
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        (["--trace", "t.jsonl", "--method", "mip-planet"], "has none"),
         (["--trace-limit", "5"], "give --trace"),
         (["--trace", "t.jsonl", "--trace-limit", "-1"], "0 or more"),
         (["--trace", "no/such/t.jsonl"], "does not exist"),

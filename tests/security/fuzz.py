@@ -368,9 +368,9 @@ RECIPE = {"dataset": "dots", "seed": 0}
 
 
 def _records() -> tuple[bytes, ...]:
-    from bough.report.record import Run, record
+    from bough.report.record import Run, Settings, record
 
-    run = Run("a.onnx", "a.vnnlib", "bab", "lp", "tight", "babsr", 8, 0, 60.0)
+    run = Run("a.onnx", "a.vnnlib", "bab", Settings("lp", "tight", "babsr", 8, 0, 60.0))
     entry = record(run, None, "broken")
     return tuple((json.dumps({**entry, "seed": k}) + "\n").encode() * (k + 1) for k in range(3))
 
