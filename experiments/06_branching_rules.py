@@ -31,7 +31,8 @@ from bough.bench.summary import SOLVED, progress_line
 from bough.branching import INPUT_RULES, RULES
 from bough.budget import Deadline
 from bough.files.writing import make_folder
-from bough.zoo import datasets, export, shipped
+from bough.making import export
+from bough.zoo import datasets, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, read_table
 

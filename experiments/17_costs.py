@@ -21,9 +21,9 @@ from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch
 from bough.learning.rules import learnt
+from bough.making.export import INSTANCES
 from bough.options import Options
 from bough.problem.instances import read_instances
-from bough.zoo.export import INSTANCES
 from laboratory import paper, tables
 from laboratory.statistics import Run
 from laboratory.tables import Heading, Line, Table

@@ -34,9 +34,10 @@ from bough.errors import BadInput, BoughError
 from bough.files.writing import make_folder, write_text
 from bough.learning.dataset import MANIFEST
 from bough.learning.labels import Plan
+from bough.making import export, labelling
 from bough.options import Options
 from bough.report.record import revision
-from bough.zoo import datasets, export, labelling, shipped
+from bough.zoo import datasets, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import DIFFICULTIES, Row, read_table
 from laboratory import plots

@@ -12,7 +12,7 @@ from bough.budget import Deadline
 from bough.errors import BoughError
 from bough.files.writing import write_bytes
 from bough.learning.dataset import shard_path
-from bough.zoo.labelling import Labelled, Labels, Recipe, Task, Work, tried
+from bough.making.labelling import Labelled, Labels, Recipe, Task, Work, tried
 
 GRACE = 600.0  # seconds after a search's time limit: a label that was begun is not left half done
 Shipped = tuple[Labelled | BoughError, bytes | None]

@@ -10,9 +10,10 @@ from bough.bench.tasks import Asked, about
 from bough.errors import BadInput
 from bough.files.reading import read_bytes
 from bough.files.writing import make_folder
+from bough.making import export
+from bough.making.export import ImagesOf
 from bough.problem.instances import Instance
-from bough.zoo import export, shipped
-from bough.zoo.export import ImagesOf
+from bough.zoo import shipped
 from bough.zoo.table import COLUMNS, PAPER_COLUMNS, TABLE_LIMIT, Row, read_table
 
 TIMEOUT = 300.0  # seconds per run, where nothing else is said; as `bough properties` writes it

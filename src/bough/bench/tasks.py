@@ -9,8 +9,8 @@ from typing import Any
 from bough.bench.known import Known, known_verdict
 from bough.bench.methods import Method
 from bough.errors import BadInput
+from bough.making import export
 from bough.problem.instances import Instance, read_instances
-from bough.zoo import export
 from bough.zoo.table import Row, read_table
 
 Key = tuple[object, ...]

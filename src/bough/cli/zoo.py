@@ -24,7 +24,7 @@ from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
     from bough.budget import Deadline
-    from bough.zoo.trial import Recipe
+    from bough.making.trial import Recipe
 
 TELL_EVERY, TELL_PROBES = 10.0, 2.0  # seconds
 DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
@@ -202,7 +202,8 @@ def _properties(options: argparse.Namespace) -> int:
 def _properties_from(options: argparse.Namespace) -> int:
     from functools import lru_cache
 
-    from bough.zoo import export, shipped, table
+    from bough.making import export
+    from bough.zoo import shipped, table
 
     if options.every < 1:
         raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
@@ -229,7 +230,8 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     import torch
 
     from bough.api import load_network
-    from bough.zoo import datasets, export, log, properties, shipped, table
+    from bough.making import export, log, properties
+    from bough.zoo import datasets, shipped, table
 
     torch.set_num_threads(1)
     recipe, wanted = _recipe(options), _wanted(options)
@@ -264,9 +266,9 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
 
 def _recipe(options: argparse.Namespace) -> "Recipe":
     from bough.bench.methods import parse_method
+    from bough.making.trial import Recipe, usual_radii
+    from bough.making.tuning import Bracket, Scale
     from bough.zoo import datasets
-    from bough.zoo.trial import Recipe, usual_radii
-    from bough.zoo.tuning import Bracket, Scale
 
     if options.dataset is None:
         raise BadInput(f"which images? give --dataset, one of: {', '.join(datasets.DATASETS)}")

@@ -10,10 +10,10 @@ from tests.support import Plain, piece_margins, pieces, sequential
 
 from bough.api import LoadedNetwork
 from bough.errors import BadInput
+from bough.making.trial import _outcome
+from bough.making.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, Survey, choose, survey, tune
 from bough.options import Options
 from bough.zoo.table import DIFFICULTIES, Surroundings
-from bough.zoo.trial import _outcome
-from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, Survey, choose, survey, tune
 
 SCALE = Scale("bounds", (10, 100, 1000, 10_000))
 BRACKET = Bracket(0.0, 1.0)

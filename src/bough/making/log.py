@@ -7,8 +7,8 @@ from typing import Any, final
 
 from bough.errors import BadInput
 from bough.files.log import AbstractLog, LogEntry
-from bough.zoo.trial import Tried
-from bough.zoo.tuning import Outcome, Probe
+from bough.making.trial import Tried
+from bough.making.tuning import Outcome, Probe
 
 
 @final

@@ -9,12 +9,12 @@ from weakref import WeakSet
 
 from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.errors import BadInput
+from bough.making.tuning import Bracket, Outcome, Probe, Scale, survey, tune
 from bough.options import Options
 from bough.plan import make_plan
 from bough.zoo.datasets import Dataset
 from bough.zoo.shipped import network_path
 from bough.zoo.table import Surroundings
-from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
 
 WARM_UP_SECONDS = 10.0
 

@@ -19,11 +19,11 @@ from bough.budget import Deadline
 from bough.errors import BadInput
 from bough.jobs.base import AbstractPool, InProcess, Job, LostWorker
 from bough.jobs.pool import Pool
+from bough.making.log import ProbeLog
+from bough.making.trial import Recipe, Told, Tried, try_image, try_image_of
+from bough.making.tuning import ANY, Probe, choose
 from bough.zoo.datasets import Images
-from bough.zoo.log import ProbeLog
 from bough.zoo.table import Row, Surroundings, size_of, surroundings, use_of
-from bough.zoo.trial import Recipe, Told, Tried, try_image, try_image_of
-from bough.zoo.tuning import ANY, Probe, choose
 
 AHEAD = 2  # images per process to look ahead, so that a slow one does not leave the others without work
 

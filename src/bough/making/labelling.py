@@ -25,12 +25,12 @@ from bough.learning.dataset import Card, Manifest, shard_path
 from bough.learning.halves import Halves
 from bough.learning.labels import Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
+from bough.making.export import ImagesOf, file_name, network_name
 from bough.options import AUTO, Options
 from bough.plan import search_plan
 from bough.problem.problem import Problem
 from bough.problem.property import Property
 from bough.report.record import revision
-from bough.zoo.export import ImagesOf, file_name, network_name
 from bough.zoo.table import Row, as_property, use_of
 
 STRONG = ("strong", "strong-subset")
