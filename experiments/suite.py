@@ -427,7 +427,7 @@ def _labels(names: Sequence[str], setting: Setting) -> Path:
     images_of = _images(setting)
     networks = export.check_networks(rows, images_of, [stand_in.HERE])
     how = Options(bounds="dual", branching="babsr", batch=1, intermediate="fixed", device="cpu")
-    recipe = labelling.Recipe(Plan(samples=3, between=2, whole=0.0), how)
+    recipe = labelling.LabelRecipe(Plan(samples=3, between=2, whole=0.0), how)
     make_folder(folder, resume=False)
     tasks = labelling.plan_tasks(rows, images_of, networks, recipe)
     made = labelling.make(folder, tasks, recipe, lambda line: print(line, file=sys.stderr), Deadline.never(), 1)

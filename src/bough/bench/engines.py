@@ -36,7 +36,7 @@ class AbstractEngine(ABC):
 
 @final
 @dataclass(frozen=True)
-class Here(AbstractEngine):
+class ThisProcess(AbstractEngine):
     """This process, one run after another: nothing is loaded twice, and a crash is the end of it all."""
 
     jobs: int = 1

@@ -167,7 +167,7 @@ class _View:
 
 
 def _engine(options: argparse.Namespace) -> "AbstractEngine":
-    from bough.bench.engines import Here, Processes
+    from bough.bench.engines import Processes, ThisProcess
     from bough.jobs.pool import GRACE, Limits
 
     limits = Limits(GRACE if options.grace is None else options.grace, options.memory_limit)
@@ -183,7 +183,7 @@ def _engine(options: argparse.Namespace) -> "AbstractEngine":
         if value is not None:
             raise BadInput(f"{flag} says nothing with --engine {options.engine}; leave it out, or give another engine")
     if options.engine == "here":
-        return Here()
+        return ThisProcess()
     if options.engine == "local":
         return Processes(1 if options.jobs is None else options.jobs, limits, options.fresh)
     from bough.bench.cluster import Cluster

@@ -10,7 +10,7 @@ from bough.errors import BadInput
 from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
-    from bough.making.labelling import Recipe, Work
+    from bough.making.labelling import LabelRecipe, Work
 
 
 def add(commands: Commands) -> None:
@@ -137,11 +137,11 @@ def _work(options: argparse.Namespace) -> "Work | None":
     return on_cluster(Cluster(options.jobs, Limits(GRACE), gpu_share=share, address=options.ray_address))
 
 
-def _recipe(options: argparse.Namespace) -> "Recipe":
+def _recipe(options: argparse.Namespace) -> "LabelRecipe":
     from bough.bounds.base import Capability
     from bough.branching.subset import Subset
     from bough.learning.labels import Plan
-    from bough.making.labelling import Recipe
+    from bough.making.labelling import LabelRecipe
     from bough.options import Options
 
     plan = Plan(
@@ -169,4 +169,4 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
     )
     if Capability.INPUT_PARTS in chosen.needs:
         raise BadInput(f"'{options.rule}' halves inputs, and labels are about ReLUs; give another --rule")
-    return Recipe(plan, chosen)
+    return LabelRecipe(plan, chosen)

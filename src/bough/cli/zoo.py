@@ -24,7 +24,7 @@ from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
     from bough.budget import Deadline
-    from bough.making.trial import Recipe
+    from bough.making.trial import TrialRecipe
 
 TELL_EVERY, TELL_PROBES = 10.0, 2.0  # seconds
 DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
@@ -264,10 +264,10 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     return 0 if made.why is None else UNFINISHED
 
 
-def _recipe(options: argparse.Namespace) -> "Recipe":
+def _recipe(options: argparse.Namespace) -> "TrialRecipe":
     from bough.bench.methods import parse_method
-    from bough.making.trial import Recipe, usual_radii
-    from bough.making.tuning import Bracket, Scale
+    from bough.making.trial import TrialRecipe, usual_radii
+    from bough.making.tuning import Bracket, CostScale
     from bough.zoo import datasets
 
     if options.dataset is None:
@@ -281,13 +281,13 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
     if len(radii) != 2:
         raise BadInput(f"--eps-range has {len(radii)} numbers; give the least and the largest radius")
     least, easy, medium, hard = edges if len(edges) == 4 else (0.0, *edges)
-    return Recipe(
+    return TrialRecipe(
         network=str(options.network),
         dataset=options.dataset,
         split=options.split,
         method=method.name,
         options=method.options,
-        scale=Scale(options.unit, (least, easy, medium, hard)),
+        scale=CostScale(options.unit, (least, easy, medium, hard)),
         bracket=Bracket(*radii),
         normalised=normalised,
         clip=not normalised if options.clip is None else options.clip,

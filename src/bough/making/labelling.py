@@ -40,7 +40,7 @@ PAPER_IMAGES = ("cifar10", "test")  # where its images are from: others of this 
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LabelRecipe:
     """All that a shard depends on, but for its property."""
 
     plan: Plan
@@ -62,7 +62,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class LabellingTask:
     """One property, and where its network is; `card` is complete but for what the search will tell."""
 
     network: Path
@@ -91,7 +91,7 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Made:
+class LabelTotals:
     """How many properties, of how many, have their samples by now; `why` says why not all."""
 
     properties: int
@@ -113,8 +113,8 @@ def _may(row: Row) -> bool:
 
 
 def plan_tasks(
-    rows: Sequence[Row], images_of: ImagesOf, networks: Mapping[str, Path], recipe: Recipe
-) -> tuple[Task, ...]:
+    rows: Sequence[Row], images_of: ImagesOf, networks: Mapping[str, Path], recipe: LabelRecipe
+) -> tuple[LabellingTask, ...]:
     """What there is to do; a property listed twice is one."""
     named, checksums, tasks = revision(), {name: _checksum(path) for name, path in networks.items()}, {}
     for row in rows:
@@ -133,7 +133,7 @@ def plan_tasks(
             samples=0,
             revision=named,
         )
-        tasks[name] = Task(networks[row.network], asked, card, row.verdict in SOLVED)
+        tasks[name] = LabellingTask(networks[row.network], asked, card, row.verdict in SOLVED)
     return tuple(tasks.values())
 
 
@@ -141,7 +141,7 @@ def _checksum(path: Path) -> str:
     return hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest()
 
 
-def _store_networks(folder: Path, tasks: Sequence[Task]) -> None:
+def _store_networks(folder: Path, tasks: Sequence[LabellingTask]) -> None:
     """Put the networks into the folder, under their checksums."""
     for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
         if not dataset.network_path(folder, sha256).exists():
@@ -149,7 +149,7 @@ def _store_networks(folder: Path, tasks: Sequence[Task]) -> None:
             write_bytes(dataset.network_path(folder, sha256), data, parents=True)
 
 
-def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
+def label(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled:
     """Search one property, and write its shard if there are samples."""
     problem = load_problem(_network(task.network), task.asked)
     options = recipe.options
@@ -175,7 +175,7 @@ def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
     return Labelled(card, ended, collector.steps, result.seconds)
 
 
-def _grown(folder: Path, task: Task, recipe: Recipe, problem: Problem) -> Labelled:
+def _grown(folder: Path, task: LabellingTask, recipe: LabelRecipe, problem: Problem) -> Labelled:
     """The same by the trees that grow below splits."""
     deadline, search = Deadline.after(recipe.options.timeout), search_plan(recipe.options, problem.network)
     most = BRANCHES if recipe.options.most_bounds is None else recipe.options.most_bounds
@@ -203,19 +203,19 @@ def _network(path: Path) -> LoadedNetwork:
 
 # All of them
 
-Labels = Generator[tuple[Task, Labelled | BoughError], None, None]
-Work = Callable[[Path, Sequence[Task], Recipe, Deadline, int], Labels]  # who labels them
+Labels = Generator[tuple[LabellingTask, Labelled | BoughError], None, None]
+Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline, int], Labels]  # who labels them
 
 
 def make(
     folder: Path,
-    tasks: Sequence[Task],
-    recipe: Recipe,
+    tasks: Sequence[LabellingTask],
+    recipe: LabelRecipe,
     say: Callable[[str], None],
     limit: Deadline,
     jobs: int = 1,
     work: Work | None = None,
-) -> Made:
+) -> LabelTotals:
     """Label what has no shard yet, with one line for each; Ctrl-C, a lost process and the limit end it with the shards
     so far. It is done here, or by `jobs` processes, unless `work` is given.
     """
@@ -247,10 +247,10 @@ def make(
         manifest.settle([task.card.name for task in tasks])
     named = {task.card.name for task in tasks}
     samples = sum(entry["samples"] for name, entry in manifest.by_name.items() if name in named)
-    return Made(done, total, samples, why)
+    return LabelTotals(done, total, samples, why)
 
 
-def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], None]) -> bool:
+def _done(folder: Path, task: LabellingTask, manifest: Manifest, say: Callable[[str], None]) -> bool:
     """Whether a property has its shard, or is known to give no samples; one that no line tells of gets its line."""
     path, entry = shard_path(folder, task.card.name), manifest.by_name.get(task.card.name)
     if entry is not None and entry["sha256"] == task.card.sha256 and not entry["samples"]:
@@ -271,7 +271,7 @@ def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], Non
     return True
 
 
-def tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
+def tried(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled | BoughError:
     """A property that cannot be searched is one that is missing; a folder that cannot be written is the end."""
     try:
         return label(folder, task, recipe)
@@ -281,7 +281,9 @@ def tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
         return error
 
 
-def _on_this_machine(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Labels:
+def _on_this_machine(
+    folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline, jobs: int
+) -> Labels:
     """In this process, or by several of their own."""
     with InProcess() if jobs == 1 else Pool(jobs, Job(torch.set_num_threads, (1,))) as pool:
         for task, ended in pool.each(tasks, lambda task: Job(tried, (folder, task, recipe)), limit):

@@ -7,8 +7,8 @@ from typing import Any, final
 
 from bough.errors import BadInput
 from bough.files.log import AbstractLog, LogEntry
-from bough.making.trial import Tried
-from bough.making.tuning import Outcome, Probe
+from bough.making.trial import Trial
+from bough.making.tuning import Probe, ProbeOutcome
 
 
 @final
@@ -32,7 +32,7 @@ class ProbeLog(AbstractLog):
         except (KeyError, TypeError):
             raise BadInput("not an image that was tried; remove the line") from None
 
-    def add(self, tried: Tried) -> None:
+    def add(self, tried: Trial) -> None:
         """One image has ended."""
         self.done[tried.image, tried.asked] = tried
         self.append(asdict(tried))
@@ -44,9 +44,9 @@ class ProbeLog(AbstractLog):
             self.append({"image": image, "skipped": why})
 
 
-def _tried(entry: LogEntry) -> Tried:
-    return Tried(**{**entry, "probes": _probes(entry["probes"]), "edges": _probes(entry["edges"])})
+def _tried(entry: LogEntry) -> Trial:
+    return Trial(**{**entry, "probes": _probes(entry["probes"]), "edges": _probes(entry["edges"])})
 
 
 def _probes(entries: Any) -> tuple[Probe, ...]:
-    return tuple(Probe(p["eps"], Outcome(**p["outcome"])) for p in entries)
+    return tuple(Probe(p["eps"], ProbeOutcome(**p["outcome"])) for p in entries)

@@ -20,7 +20,7 @@ from bough.errors import BadInput
 from bough.jobs.base import AbstractPool, InProcess, Job, LostWorker
 from bough.jobs.pool import Pool
 from bough.making.log import ProbeLog
-from bough.making.trial import Recipe, Told, Tried, try_image, try_image_of
+from bough.making.trial import Told, Trial, TrialRecipe, try_image, try_image_of
 from bough.making.tuning import ANY, Probe, choose
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, Surroundings, size_of, surroundings, use_of
@@ -58,7 +58,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Made:
+class PropertyRows:
     """The rows in the order of their images, and whether all that was wanted is there; `why` says why not."""
 
     rows: tuple[Row, ...]
@@ -84,7 +84,7 @@ def _hash(seed: int, image: int, word: str) -> int:
 class Choice:
     """What is wanted of each difficulty, and what is there so far; images come in order."""
 
-    def __init__(self, recipe: Recipe, wanted: Mapping[str, int]) -> None:
+    def __init__(self, recipe: TrialRecipe, wanted: Mapping[str, int]) -> None:
         self.rows: list[Row] = []
         self._recipe, self._wanted = recipe, {name: count for name, count in wanted.items() if count > 0}
         self._room, self._taken = dict(self._wanted), 0
@@ -99,7 +99,7 @@ class Choice:
         names = [name for name, room in self._room.items() if room]
         return names[(self._taken + ahead) % len(names)]
 
-    def take(self, tried: Tried, label: int) -> Row | None:
+    def take(self, tried: Trial, label: int) -> Row | None:
         """The row that an image gives, if there is room for it."""
         self._taken += 1
         room = [name for name, left in self._room.items() if left]
@@ -111,7 +111,7 @@ class Choice:
         self.rows.append(self._row(tried, label, probe, difficulty))
         return self.rows[-1]
 
-    def _row(self, tried: Tried, label: int, probe: Probe, difficulty: str) -> Row:
+    def _row(self, tried: Trial, label: int, probe: Probe, difficulty: str) -> Row:
         recipe, outcome = self._recipe, probe.outcome
         return Row(
             dataset=recipe.dataset,
@@ -139,7 +139,7 @@ class Choice:
 
 
 def make(
-    recipe: Recipe,
+    recipe: TrialRecipe,
     wish: Wish,
     loaded: LoadedNetwork,
     jobs: int,
@@ -147,7 +147,7 @@ def make(
     say: Callable[[str], None],
     told: Told,
     deadline: Deadline,
-) -> Made:
+) -> PropertyRows:
     """Rows as wished for, by this process or several others; one line is said per image, and `told` hears of more.
 
     Ctrl-C, a lost process and the deadline end it with the rows so far.
@@ -164,13 +164,13 @@ def make(
             why = "interrupted"
         except LostWorker as error:
             why = str(error)
-    return Made(tuple(maker.choice.rows), maker.wrong, maker.unsuitable, why)
+    return PropertyRows(tuple(maker.choice.rows), maker.wrong, maker.unsuitable, why)
 
 
 class _Maker:
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: TrialRecipe,
         wish: Wish,
         loaded: LoadedNetwork,
         jobs: int,
@@ -185,7 +185,7 @@ class _Maker:
         self._around = lru_cache(maxsize=256)(self._surroundings)
         self._class = lru_cache(maxsize=4096)(self._seen_class)
         self.pool: AbstractPool = InProcess()
-        self._attempt: Callable[[int, Surroundings, str], Tried] = partial(try_image, loaded, recipe, told)
+        self._attempt: Callable[[int, Surroundings, str], Trial] = partial(try_image, loaded, recipe, told)
         if jobs > 1:
             self.pool = Pool(jobs, Job(torch.set_num_threads, (1,)))
             self._attempt = partial(try_image_of, recipe)
@@ -247,7 +247,7 @@ class _Maker:
         self._log.skip(image, why)
         self._say(f"image {image}: skipped, {why}")
 
-    def _tell(self, tried: Tried, row: Row | None) -> None:
+    def _tell(self, tried: Trial, row: Row | None) -> None:
         count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
         if row is None:
             self.unsuitable += 1

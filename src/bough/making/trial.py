@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.errors import BadInput
-from bough.making.tuning import Bracket, Outcome, Probe, Scale, survey, tune
+from bough.making.tuning import Bracket, CostScale, Probe, ProbeOutcome, survey, tune
 from bough.options import Options
 from bough.plan import make_plan
 from bough.zoo.datasets import Dataset
@@ -20,7 +20,7 @@ WARM_UP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrialRecipe:
     """All that a row depends on, but for its image and the difficulty asked for."""
 
     network: str
@@ -28,7 +28,7 @@ class Recipe:
     split: str
     method: str
     options: Options
-    scale: Scale
+    scale: CostScale
     bracket: Bracket
     normalised: bool
     clip: bool
@@ -67,7 +67,7 @@ def usual_radii(dataset: Dataset, normalised: bool | None) -> tuple[bool, float,
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """What was tried around one image when some difficulty was asked for."""
 
     image: int
@@ -86,7 +86,9 @@ class Tried:
 Told = Callable[[str], None]
 
 
-def try_image(loaded: LoadedNetwork, recipe: Recipe, told: Told, image: int, around: Surroundings, asked: str) -> Tried:
+def try_image(
+    loaded: LoadedNetwork, recipe: TrialRecipe, told: Told, image: int, around: Surroundings, asked: str
+) -> Trial:
     """Tune the radius around one image; `told` hears of every radius before it is tried."""
     options, limit = recipe.options, recipe.scale.limit(asked)
     if recipe.scale.unit == "seconds":
@@ -95,16 +97,16 @@ def try_image(loaded: LoadedNetwork, recipe: Recipe, told: Told, image: int, aro
     else:
         options = replace(options, most_bounds=math.ceil(limit))
 
-    def probe(eps: float, how: Options = options) -> Outcome:
+    def probe(eps: float, how: Options = options) -> ProbeOutcome:
         told(f"image {image}: looking for {asked}, at eps {eps:g}")
         return _outcome(loaded, around, how, eps)
 
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
     probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, recipe.lean, known)
-    return Tried(image, asked, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges)
+    return Trial(image, asked, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges)
 
 
-def try_image_of(recipe: Recipe, image: int, around: Surroundings, asked: str) -> Tried:
+def try_image_of(recipe: TrialRecipe, image: int, around: Surroundings, asked: str) -> Trial:
     """Tune the radius in a process of its own, which reads the network once."""
     return try_image(_network(recipe.network), recipe, lambda _: None, image, around, asked)
 
@@ -124,8 +126,8 @@ def _warm_up(loaded: LoadedNetwork, options: Options, around: Surroundings, eps:
         _outcome(loaded, around, replace(options, timeout=WARM_UP_SECONDS, attack=False), eps)
 
 
-def _outcome(loaded: LoadedNetwork, around: Surroundings, options: Options, eps: float) -> Outcome:
+def _outcome(loaded: LoadedNetwork, around: Surroundings, options: Options, eps: float) -> ProbeOutcome:
     result = solve(load_problem(loaded, around.within(eps)), options)
     if result.reason == "interrupted":  # a search ends with what it knows; tuning ends
         raise KeyboardInterrupt
-    return Outcome(result.verdict.value, result.bounds, result.branches, round(result.seconds, 6))
+    return ProbeOutcome(result.verdict.value, result.bounds, result.branches, round(result.seconds, 6))

@@ -32,7 +32,7 @@ _DEARNESS = ("trivial", *DIFFICULTIES, "beyond")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProbeOutcome:
     """How a solver ended, and what it cost."""
 
     verdict: str
@@ -46,11 +46,11 @@ class Probe:
     """One radius that was tried."""
 
     eps: float
-    outcome: Outcome
+    outcome: ProbeOutcome
 
 
 @dataclass(frozen=True)
-class Scale:
+class CostScale:
     """Difficulties by cost: `edges` are the costs at which easy begins, and up to which easy, medium and hard reach."""
 
     unit: str
@@ -74,15 +74,15 @@ class Scale:
             return 2 * self.edges[-1]
         return math.sqrt(max(self.edges[k], self.edges[k + 1] / 1000) * self.edges[k + 1])
 
-    def spent(self, outcome: Outcome) -> float:
+    def spent(self, outcome: ProbeOutcome) -> float:
         """What it cost."""
         return outcome.seconds if self.unit == "seconds" else outcome.bounds
 
-    def cost(self, outcome: Outcome) -> str:
+    def cost(self, outcome: ProbeOutcome) -> str:
         """What it cost, in words."""
         return f"{outcome.seconds:.2f} s" if self.unit == "seconds" else f"{outcome.bounds} bounds"
 
-    def dearness(self, outcome: Outcome) -> str:
+    def dearness(self, outcome: ProbeOutcome) -> str:
         """How hard the property turned out; `beyond` where it is false, or was given up for another reason than cost.
 
         What is proved is hard at most, though its last step may have gone over the edge.
@@ -119,9 +119,9 @@ class Survey:
     edges: tuple[Probe, ...] = ()
 
 
-def survey(look: Callable[[float], Outcome], bracket: Bracket) -> Survey:
+def survey(look: Callable[[float], ProbeOutcome], bracket: Bracket) -> Survey:
     """Where neither the bounds of the root nor an attack decide; `look` ends before the first split."""
-    seen: dict[int, Outcome] = {}
+    seen: dict[int, ProbeOutcome] = {}
     below, above = 0, STEPS + 1  # proved, and refuted
     first = last = 0  # steps that are neither, as far as known
 
@@ -149,9 +149,9 @@ def survey(look: Callable[[float], Outcome], bracket: Bracket) -> Survey:
 
 
 def tune(
-    probe: Callable[[float], Outcome],
+    probe: Callable[[float], ProbeOutcome],
     bracket: Bracket,
-    scale: Scale,
+    scale: CostScale,
     asked: str,
     probes: int = 5,
     lean: float | None = None,
@@ -164,7 +164,7 @@ def tune(
     tried: list[Probe] = []
     below, above = known.below, known.above  # steps known to be too cheap, and too dear
     cheap = [(below, known.edges[0].outcome)] if below else []
-    dear: tuple[int, Outcome] | None = None
+    dear: tuple[int, ProbeOutcome] | None = None
     while len(tried) < probes and above - below > 1:
         if lean is None and asked != ANY:
             share = _share(scale, asked, cheap, dear, above - below)
@@ -186,7 +186,11 @@ def tune(
 
 
 def _share(
-    scale: Scale, asked: str, cheap: list[tuple[int, Outcome]], dear: tuple[int, Outcome] | None, left: int
+    scale: CostScale,
+    asked: str,
+    cheap: list[tuple[int, ProbeOutcome]],
+    dear: tuple[int, ProbeOutcome] | None,
+    left: int,
 ) -> float:
     """How far up a bracket the cost should be what is aimed at.
 
@@ -208,7 +212,7 @@ def _too_cheap(found: str, asked: str) -> bool:
     return _DEARNESS.index(found) < _DEARNESS.index("beyond" if asked == ANY else asked)
 
 
-def choose(tried: Sequence[Probe], scale: Scale, asked: str, room: Collection[str]) -> tuple[Probe, str] | None:
+def choose(tried: Sequence[Probe], scale: CostScale, asked: str, room: Collection[str]) -> tuple[Probe, str] | None:
     """The probe to keep, and its difficulty: as asked for, or else what some other difficulty still has room for.
 
     That is the largest radius that was proved, or else the smallest that timed out at the highest limit.

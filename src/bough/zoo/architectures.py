@@ -14,7 +14,7 @@ from bough.zoo.datasets import Dataset, known
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvLayer:
     """A convolution: output channels, kernel, stride, padding."""
 
     channels: int
@@ -33,7 +33,7 @@ class Architecture:
 
     dataset: Dataset
     name: str
-    windows: tuple[Window, ...]
+    windows: tuple[ConvLayer, ...]
     hidden: int
 
     @property
@@ -53,12 +53,12 @@ class Architecture:
 
 
 def _deep(dataset: str) -> Architecture:
-    windows = (Window(8, *HALVE), Window(8, *KEEP), Window(8, *KEEP), Window(8, *HALVE))
+    windows = (ConvLayer(8, *HALVE), ConvLayer(8, *KEEP), ConvLayer(8, *KEEP), ConvLayer(8, *HALVE))
     return Architecture(known(dataset), "deep", windows, 100)
 
 
 def _two(dataset: str, name: str, channels: tuple[int, int], hidden: int) -> Architecture:
-    return Architecture(known(dataset), name, tuple(Window(c, *HALVE) for c in channels), hidden)
+    return Architecture(known(dataset), name, tuple(ConvLayer(c, *HALVE) for c in channels), hidden)
 
 
 ARCHITECTURES: Mapping[tuple[str, str], Architecture] = {

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bough.errors import BadInput
-from bough.report.page.points import Point, points_of, stem
+from bough.report.page.points import PagePoint, points_of, stem
 from bough.report.record import versions
 from bough.report.runs import SOLVED, Entry, counts_branches, instance_of, method_of, oddities
 from bough.report.trace import Nodes, Trace
@@ -16,7 +16,7 @@ Instance = tuple[str, str]
 
 
 def payload(
-    entries: Sequence[Entry], traces: Sequence[Trace], points: Sequence[Point] = (), notes: Sequence[str] = ()
+    entries: Sequence[Entry], traces: Sequence[Trace], points: Sequence[PagePoint] = (), notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Everything the page shows. `notes` are what was odd about the files."""
     if not entries and not traces:
@@ -130,5 +130,5 @@ def _nodes(nodes: Nodes) -> dict[str, Any]:
     }
 
 
-def _point(point: Point, instance: int) -> dict[str, Any]:
+def _point(point: PagePoint, instance: int) -> dict[str, Any]:
     return {**asdict(point), "instance": instance}

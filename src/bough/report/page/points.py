@@ -18,7 +18,7 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Point:
+class PagePoint:
     """A counterexample, flat, with what the network makes of it, and the image it lies near, where that is known."""
 
     network: str
@@ -31,12 +31,12 @@ class Point:
     missing: str | None = None  # why there is no image
 
 
-def points_of(traces: Sequence[Trace]) -> list[Point]:
+def points_of(traces: Sequence[Trace]) -> list[PagePoint]:
     """The counterexamples that traces hold."""
     return [point for trace in traces if (point := _traced(trace)) is not None]
 
 
-def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[Point]:
+def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[PagePoint]:
     """The counterexamples in a folder's .npz files. A file belongs to the run whose property it is named after, with or
     without the network's name in front: `prop_3.npz`, `net-prop_3.npz`.
     """
@@ -72,7 +72,7 @@ def stem(name: str) -> str:
     return last
 
 
-def _traced(trace: Trace) -> Point | None:
+def _traced(trace: Trace) -> PagePoint | None:
     header, found = trace.header, (trace.end or {}).get("counterexample")
     shape = picture_shape(header["input_shape"])
     if found is None or shape is None or not found.get("x"):
@@ -80,10 +80,10 @@ def _traced(trace: Trace) -> Point | None:
     image = header.get("image") or {}
     missing = None if image.get("x") else "the trace holds no image"
     names = str(header["network"]), str(header["property"])
-    return Point(*names, shape, found["x"], found["y"], image.get("x"), image.get("y"), missing)
+    return PagePoint(*names, shape, found["x"], found["y"], image.get("x"), image.get("y"), missing)
 
 
-def _saved(path: Path, network: str, prop: str, note: Note) -> Point | None:
+def _saved(path: Path, network: str, prop: str, note: Note) -> PagePoint | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
             x, y = np.asarray(archive["x"], dtype=np.float64), np.asarray(archive["y"], dtype=np.float64)
@@ -97,7 +97,7 @@ def _saved(path: Path, network: str, prop: str, note: Note) -> Point | None:
     image, missing = _image(prop, x.shape)
     if missing is not None:
         note(f"no image beside {path}: {missing}")
-    return Point(network, prop, shape, _rounded(x), _rounded(y), image, None, missing)
+    return PagePoint(network, prop, shape, _rounded(x), _rounded(y), image, None, missing)
 
 
 def _image(prop: str, shape: tuple[int, ...]) -> tuple[list[float] | None, str | None]:
