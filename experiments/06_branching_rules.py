@@ -26,8 +26,9 @@ from typing import Any
 import torch
 
 from bough.bench.methods import parse_method
-from bough.bench.runner import Selection, finished_runs, plan, run_tasks
+from bough.bench.runner import finished_runs, run_tasks
 from bough.bench.summary import SOLVED, progress_line
+from bough.bench.tasks import Selection, plan
 from bough.branching import INPUT_RULES, RULES
 from bough.budget import Deadline
 from bough.files.writing import make_folder

@@ -19,7 +19,7 @@ Shipped = tuple[Labelled | BoughError, bytes | None]
 
 
 def on_cluster(cluster: Cluster) -> Work:
-    """What labels properties on a cluster, for `labelling.make`."""
+    """The way to label properties on a cluster, for `labelling.make`."""
 
     def work(folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline, jobs: int) -> Labels:
         del jobs  # the cluster knows
@@ -33,18 +33,17 @@ def on_cluster(cluster: Cluster) -> Work:
             if ended.failure is not None:
                 yield task, BoughError(ended.failure)
                 continue
-            found, shard = ended.answer
+            labelled, shard = ended.answer
             if shard is not None:
                 write_bytes(shard_path(folder, task.card.name), shard, parents=True)
-            yield task, found
+            yield task, labelled
 
     return work
 
 
 def label_shipped(task: LabellingTask, recipe: LabelRecipe, copies: Mapping[str, str]) -> tuple[Shipped, bool]:
-    """There: label a property, and take the shard along; the worker can be used again."""
+    """Label a property on another machine, and take the shard along; the worker can be used again."""
     with tempfile.TemporaryDirectory(prefix="bough-") as folder:
-        here = replace(task, network=Path(copies[str(task.network)]))
-        found = tried(Path(folder), here, recipe)
-        written = shard_path(Path(folder), task.card.name)
-        return (found, written.read_bytes() if written.exists() else None), False
+        labelled = tried(Path(folder), replace(task, network=Path(copies[str(task.network)])), recipe)
+        shard = shard_path(Path(folder), task.card.name)
+        return (labelled, shard.read_bytes() if shard.exists() else None), False

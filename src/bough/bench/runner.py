@@ -7,10 +7,8 @@ from pathlib import Path
 from bough.bench.engines import AbstractEngine, Beat, ThisProcess
 from bough.bench.ledger import Ledger, key_of
 from bough.bench.summary import Entry
-from bough.bench.tasks import Key, Selection, Task, plan
+from bough.bench.tasks import Key, Task
 from bough.budget import Deadline
-
-__all__ = ["Key", "Selection", "Task", "finished_runs", "plan", "run_tasks"]
 
 
 def finished_runs(out: Path, *, resume: bool, note: Callable[[str], None]) -> Mapping[Key, Entry]:

@@ -32,7 +32,7 @@ EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
 
 def add(commands: Commands) -> None:
-    """Both commands."""
+    """Declare `bough train-network` and `bough properties` with their options."""
     _add_train_network(commands.add("train-network", help="train a robust network of the paper's (Wong & Kolter)"))
     _add_properties(commands.add("properties", help="make properties of tuned difficulty from images"))
 
@@ -164,12 +164,12 @@ class Ticks:
         self._said, self._every = time.monotonic(), every
 
     def __call__(self, words: str, done: int | None = None, total: int | None = None) -> None:
-        """What is being done, and so many of all are."""
+        """Say what is being done, and how much of it is, if no line was said for a while."""
         if time.monotonic() - self._said > self._every:
             self.line(words if done is None else f"{words}: {done} of {total}")
 
     def line(self, words: str) -> None:
-        """A line in any case."""
+        """Say a line in any case."""
         self._said = time.monotonic()
         say(words)
 
@@ -246,12 +246,12 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     except BadInput as error:
         raise type(error)(f"{options.network}: {error}") from error
     images = images_of(options, options.dataset, options.split)
-    within = range(table.size_of(images.dataset, images.split)) if options.images is None else options.images
+    within = range(images.dataset.count(images.split)) if options.images is None else options.images
     wish = properties.Wish(images, within, wanted, options.use)
     make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)
     with log.ProbeLog(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}")) as known:
-        made = properties.make(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline)
+        made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
     networks = {recipe.network: path}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
     say(

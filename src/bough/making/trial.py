@@ -16,7 +16,7 @@ from bough.zoo.datasets import Dataset
 from bough.zoo.shipped import network_path
 from bough.zoo.table import Surroundings
 
-WARM_UP_SECONDS = 10.0
+WARM_UP_SECONDS = 10.0  # at most, for the search on a GPU that is not counted
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class TrialRecipe:
     clip: bool
     probes: int
     seed: int
-    lean: float | None = None  # where between too cheap and too dear the next radius lies, whatever was seen
+    lean: float | None = (
+        None  # share of the way from too cheap to too dear where the next radius lies, if not by growth
+    )
 
     def __post_init__(self) -> None:
         if self.probes < 1:
@@ -45,17 +47,18 @@ class TrialRecipe:
             raise BadInput(f"method '{self.method}' looks for a minimum; give one that looks for a verdict")
 
     def told(self) -> dict[str, object]:
-        """What the log says of it, to be recognised by; the method's name stands for its options."""
+        """What the log says of the recipe, to be recognised by; the method's name stands for its options."""
+        named = ("network", "dataset", "split", "method", "normalised", "clip", "probes", "seed", "lean")
         return {
-            **{name: getattr(self, name) for name in ("network", "dataset", "split", "method", "normalised", "clip")},
-            **{name: getattr(self, name) for name in ("probes", "seed", "lean")},
+            **{name: getattr(self, name) for name in named},
             "unit": self.scale.unit,
             "edges": list(self.scale.edges),
             "eps": [self.bracket.low, self.bracket.high],
         }
 
 
-USUAL = {"mnist": (False, 0.4), "cifar10": (True, 0.3)}  # is eps normalised, and the largest one; CIFAR as in the paper
+# Whether eps is normalised, and the largest one, of each data set; for CIFAR-10 as in the paper.
+USUAL = {"mnist": (False, 0.4), "cifar10": (True, 0.3)}
 
 
 def usual_radii(dataset: Dataset, normalised: bool | None) -> tuple[bool, float, float]:
@@ -76,11 +79,6 @@ class Trial:
     device: str
     probes: tuple[Probe, ...]
     edges: tuple[Probe, ...]  # the largest radius proved without a split, and the smallest refuted by an attack
-
-    @property
-    def all(self) -> tuple[Probe, ...]:
-        """Those that searched come first."""
-        return self.probes + self.edges
 
 
 Told = Callable[[str], None]
@@ -120,7 +118,7 @@ _warm: "WeakSet[LoadedNetwork]" = WeakSet()
 
 
 def _warm_up(loaded: LoadedNetwork, options: Options, around: Surroundings, eps: float) -> None:
-    """On a GPU, one search that is not counted, with no attack in front: kernels are compiled only once."""
+    """Make one search on a GPU that is not counted, with no attack in front: kernels are compiled only once."""
     if loaded not in _warm and make_plan(options, loaded.network).settings.device == "cuda":
         _warm.add(loaded)
         _outcome(loaded, around, replace(options, timeout=WARM_UP_SECONDS, attack=False), eps)

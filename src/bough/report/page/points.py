@@ -13,7 +13,7 @@ from bough.problem.vnnlib import read_property
 from bough.report.runs import Entry, instance_of
 from bough.report.trace import Trace, centre_of, picture_shape
 
-LARGEST = 1 << 20  # elements of an input that is drawn
+LARGEST = 1 << 20  # elements; a larger input is not drawn
 Note = Callable[[str], None]
 
 
@@ -37,31 +37,28 @@ def points_of(traces: Sequence[Trace]) -> list[PagePoint]:
 
 
 def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[PagePoint]:
-    """The counterexamples in a folder's .npz files. A file belongs to the run whose property it is named after, with or
-    without the network's name in front: `prop_3.npz`, `net-prop_3.npz`.
+    """The counterexamples in a folder's .npz files.
+
+    A file is named after its run's property, with or without the network in front: `prop_3.npz`, `net-prop_3.npz`.
     """
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder; give the one with the counterexamples that bough verify wrote")
-    asked = {instance_of(entry): None for entry in entries if entry["verdict"] == "falsified"}
+    falsified = {instance_of(entry): None for entry in entries if entry["verdict"] == "falsified"}
     names: dict[str, list[tuple[str, str]]] = {}
-    for network, prop in asked:
+    for network, prop in falsified:
         for name in (stem(prop), f"{stem(network)}-{stem(prop)}"):
             names.setdefault(name, []).append((network, prop))
-    found = []
+    points = []
     for path in sorted(folder.glob("*.npz")):
-        meant = names.get(path.stem, [])
-        if len(meant) != 1:
-            why = (
-                "two networks were asked this; put NETWORK- before the name"
-                if meant
-                else "no falsified run is called so"
-            )
-            note(f"{path} is left out: {why}")
+        instances = names.get(path.stem, [])
+        if len(instances) != 1:
+            ambiguous = "two networks were asked this; put NETWORK- before the name"
+            note(f"{path} is left out: {ambiguous if instances else 'no falsified run is called so'}")
             continue
-        point = _saved(path, *meant[0], note)
+        point = _saved(path, *instances[0], note)
         if point is not None:
-            found.append(point)
-    return found
+            points.append(point)
+    return points
 
 
 def stem(name: str) -> str:
