@@ -38,16 +38,21 @@ def one(name: str, network: str, asked: str, options: dict[str, Any]) -> dict[st
     """One run, in a process of its own pool; an error is a row."""
     import torch
 
-    from bough.api import Options, load_network, load_problem, solve
+    from bough.api import load_network, load_problem
+    from bough.options import Options
+    from bough.plan import make_plan, said_of
     from bough.report.record import Run, record
 
     torch.set_num_threads(1)
-    run = Run(network, asked, "bab", "lp", options["intermediate"], options["branching"], 1, 0, options["timeout"])
+    how = Options(**options)
+    settings = said_of(how)
     try:
-        result = solve(load_problem(load_network(network), asked), Options(**options))
-        return {"set": name, **record(run, result)}
+        problem = load_problem(load_network(network), asked)
+        plan = make_plan(how, problem.network)
+        settings = plan.settings
+        return {"set": name, **record(Run(network, asked, "bab", settings), plan.solve(problem))}
     except Exception as error:  # noqa: BLE001 - a crash is a row of the table
-        return {"set": name, **record(run, None, f"{type(error).__name__}: {error}")}
+        return {"set": name, **record(Run(network, asked, "bab", settings), None, f"{type(error).__name__}: {error}")}
 
 
 def tasks(data: Path, wanted: list[str]) -> Iterator[tuple[str, str, str]]:

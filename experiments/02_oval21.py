@@ -38,8 +38,9 @@ def main() -> int:
 
 def run(instances: Path, options: argparse.Namespace) -> None:
     """Warm up on one instance, then bench them all."""
-    from bough.api import Options, load_network, load_problem, solve
+    from bough.api import load_network, load_problem, solve
     from bough.cli import main as bough
+    from bough.options import Options
     from bough.problem.instances import read_instances
 
     first = read_instances(instances)[2]

@@ -53,9 +53,11 @@ def run(data: Path, options: argparse.Namespace, done: set[tuple[str, str, str]]
     """Solve the properties that are not done, one record each."""
     import torch
 
-    from bough.api import Options, load_network, load_problem, solve
+    from bough.api import load_network, load_problem
     from bough.budget import Deadline
     from bough.network import walk
+    from bough.options import Options
+    from bough.plan import make_plan
     from bough.problem.property import robustness_property
     from bough.report.record import Run, record
 
@@ -76,15 +78,16 @@ def run(data: Path, options: argparse.Namespace, done: set[tuple[str, str, str]]
         label = int(walk.evaluate(loaded.network, x[None]).argmax())
         asked = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
         problem = load_problem(loaded, asked)
+        plan = make_plan(how, loaded.network)
         if not warm:
-            solve(problem, how)
+            plan.solve(problem)
             warm = True
-        result, chosen = solve(problem, how), how.resolved(loaded.network)
+        result = plan.solve(problem)
         told = Run(
             network=row["network"],
             property=f"image {row['image']} target {row['target']} eps {row['eps']}",
             method="bab",
-            **chosen.told(),
+            settings=plan.settings,
         )
         entry = {**record(told, result), "paper": row}
         with options.out.open("a") as out:

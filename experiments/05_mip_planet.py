@@ -54,8 +54,10 @@ def run(data: Path, options: argparse.Namespace, done: set[tuple[str, ...]]) -> 
     """Solve the properties that are not done, one record each."""
     import torch
 
-    from bough.api import Options, load_network, load_problem, solve
+    from bough.api import load_network, load_problem
     from bough.network import walk
+    from bough.options import Options
+    from bough.plan import make_plan
     from bough.problem.property import robustness_property
     from bough.report.record import Run, record
 
@@ -68,19 +70,20 @@ def run(data: Path, options: argparse.Namespace, done: set[tuple[str, ...]]) -> 
         ]
     rows.sort(key=lambda r: float(r["mip_time"]))
     loaded = load_network(data / "networks" / f"{NETWORK}.onnx")
-    how, entries = Options(timeout=options.timeout, method=options.method, solver=options.solver), []
+    how = Options(timeout=options.timeout, method=options.method, solver=options.solver)
+    plan, entries = make_plan(how, loaded.network), []
     for row in rows[: options.count]:
         if (row["image"], row["target"], options.method, str(options.timeout)) in done:
             continue
         x = torch.tensor((images["test_images"][place[int(row["image"])]] / 255.0 - MEAN) / STD)
         label = int(walk.evaluate(loaded.network, x[None]).argmax())
         asked = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
-        result = solve(load_problem(loaded, asked), how)
+        result = plan.solve(load_problem(loaded, asked))
         told = Run(
             network=NETWORK,
             property=f"image {row['image']} target {row['target']} eps {row['eps']}",
             method=options.method,
-            **how.resolved(loaded.network).told(),
+            settings=plan.settings,
         )
         entry = {**record(told, result), "paper": row}
         with options.out.open("a") as out:

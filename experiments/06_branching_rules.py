@@ -29,7 +29,8 @@ from bough.bench.methods import parse_method
 from bough.bench.runner import finished_runs, run_tasks
 from bough.bench.summary import SOLVED, progress_line
 from bough.bench.tasks import Selection, plan
-from bough.branching import INPUT_RULES, RULES
+from bough.bounds.base import Capability
+from bough.branching.base import KNOWN_RULES
 from bough.budget import Deadline
 from bough.files.writing import make_folder
 from bough.making import export
@@ -61,7 +62,8 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rules = options.rule or [rule for rule in RULES if rule not in INPUT_RULES]
+    splitting = [rule.name for rule in KNOWN_RULES.entries() if Capability.INPUT_PARTS not in rule.needs]
+    rules = options.rule or splitting
     make_folder(options.out, resume=options.resume)
     if not (options.out / export.INSTANCES).exists():
         write_problems(options)

@@ -8,19 +8,17 @@ the paper and several: what it takes to decide, less the bounds of children that
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import wraps
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bough.api import load_network, load_problem, solve
 from bough.branching.babsr import BaBSR
-from bough.branching.base import BLIND, AbstractBrancher, Decision, LookAhead
+from bough.branching.base import BLIND, KNOWN_RULES, AbstractBrancher, AbstractLookAhead, Decision, RuleSettings
 from bough.budget import Deadline
-from bough.domain.batch import DomainBatch
-from bough.learning.rules import learnt
+from bough.domain.batch import DomainBatch, InputParts, Relaxation
 from bough.making.export import INSTANCES
 from bough.options import Options
 from bough.problem.instances import read_instances
@@ -31,7 +29,6 @@ from suite import BABSR, FSB, GNN, ONLINE, SOURCES, Experiment, Results, Setting
 
 NETWORKS = ("base", "wide", "deep")
 BATCHES = (1, 128)  # domains a step
-ASKED = ("estimate", "unsafe_boxes", "bound", "relaxed", "children")  # of the search, by a rule
 
 
 @dataclass
@@ -50,36 +47,81 @@ class Clock:
         return self.clock.elapsed()
 
 
+class Asking:
+    """Adds the time of a block to what was asked of the search."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = self._clock.now()
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.asked += self._clock.now() - self._begun
+
+
 @dataclass(frozen=True)
-class Stopwatch(AbstractBrancher):
+class TimedLookAhead(AbstractLookAhead):
+    """Answers as another look-ahead does, and takes the time."""
+
+    inner: AbstractLookAhead
+    clock: Clock
+    cutoff: float
+
+    def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """The other's estimates."""
+        with Asking(self.clock):
+            return self.inner.estimate(domains, neurons)
+
+    def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
+        """The other's bounds."""
+        with Asking(self.clock):
+            return self.inner.bound(domains, neurons)
+
+    def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
+        """The other's bounds, which it keeps."""
+        with Asking(self.clock):
+            return self.inner.children(rows, neurons)
+
+    def relaxed(self, domains: DomainBatch) -> Relaxation | None:
+        """The other's relaxation."""
+        with Asking(self.clock):
+            return self.inner.relaxed(domains)
+
+    def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor] | None:
+        """The other's boxes."""
+        with Asking(self.clock):
+            return self.inner.unsafe_boxes(domains)
+
+    def input_parts(self, domains: DomainBatch) -> InputParts:
+        """What the domains carry, which takes no time."""
+        return self.inner.input_parts(domains)
+
+    def among(self, rows: Tensor) -> "TimedLookAhead":
+        """The same for some of the domains."""
+        return TimedLookAhead(self.inner.among(rows), self.clock, self.cutoff)
+
+
+@dataclass(frozen=True)
+class Stopwatch(AbstractBrancher[Any]):
     """Decides as another rule does, and takes the time."""
 
-    rule: AbstractBrancher
+    rule: AbstractBrancher[Any]
     clock: Clock
 
     def prepare(self, problem: Any) -> Any:
         """What the rule remembers."""
         return self.rule.prepare(problem)
 
-    def decide(self, memory: Any, domains: DomainBatch, look: LookAhead = BLIND) -> Decision:
+    def decide(self, memory: Any, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Any]:
         """The rule's decision."""
         clock, before = self.clock, self.clock.asked
         begun = clock.now()
-        timed: Mapping[str, Any] = {name: self._timed(getattr(look, name)) for name in ASKED}
-        decision = self.rule.decide(memory, domains, replace(look, **timed))
+        decision = self.rule.decide(memory, domains, TimedLookAhead(look, clock, look.cutoff))
         clock.own += clock.now() - begun - (clock.asked - before)
         clock.decisions += len(domains)
         return decision
-
-    def _timed(self, ask: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(ask)
-        def asked(*arguments: Any) -> Any:
-            begun = self.clock.now()
-            answer = ask(*arguments)
-            self.clock.asked += self.clock.now() - begun
-            return answer
-
-        return asked
 
 
 def measured(setting: Setting) -> list[Table]:
@@ -89,7 +131,8 @@ def measured(setting: Setting) -> list[Table]:
         asked = read_instances(folder / INSTANCES)[0]
         problem = load_problem(load_network(asked.network), asked.property)
         for batch in BATCHES:
-            rules = {BABSR: BaBSR(), GNN: learnt("gnn", weights("gnn", setting), None, "dual")}
+            gnn = KNOWN_RULES.entry("gnn").make(RuleSettings(weights=weights("gnn", setting), bounder="dual"))
+            rules: dict[str, AbstractBrancher[Any]] = {BABSR: BaBSR(), GNN: gnn}
             for title, rule in rules.items():
                 clock = Clock()
                 how = Options(

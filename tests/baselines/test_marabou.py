@@ -14,6 +14,7 @@ from tests.support import hard_case
 from bough import api
 from bough.cli import main
 from bough.errors import BadInput
+from bough.options import Options
 from bough.verdict.result import Verdict
 
 INSTALLED = importlib.util.find_spec("maraboupy") is not None
@@ -23,11 +24,13 @@ def test_without_it_there_is_one_sentence(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(BadInput, match="Marabou is not installed; install maraboupy, or use another --method"):
         Options(method="marabou")
-    assert main(["verify", str(tmp_path / "a.onnx"), str(tmp_path / "a.vnnlib"), "--method", "marabou"]) == 2
+    (tmp_path / "instances.csv").write_text("a.onnx,a.vnnlib,20\n")
+    bench = ["bench", str(tmp_path / "instances.csv"), "--out", str(tmp_path / "run.jsonl"), "--method", "marabou"]
+    assert main(bench) == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == (
         "",
-        "bough: Marabou is not installed; install maraboupy, or use another --method\n",
+        "bough: method 'marabou': Marabou is not installed; install maraboupy, or use another --method\n",
     )
 
 

@@ -27,17 +27,20 @@ from tests.support import (
 )
 
 from bough import api
-from bough.baselines import METHODS
+from bough.baselines.base import KNOWN_BASELINES
 from bough.baselines.big_m import big_m, point_of
 from bough.baselines.mip import LEAST_MARGIN, MixedInteger, margin_of
 from bough.baselines.progressive import ProgressiveBounds
+from bough.bench.methods import BUILT_IN, parse_method
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.planet import build
-from bough.branching import RULES
+from bough.branching.base import KNOWN_RULES
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.errors import BadInput, PropertyError, SolverFailure
 from bough.network.graph import Network
+from bough.options import Options
+from bough.plan import search_plan
 from bough.problem.onnx_writer import write_network
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause
@@ -307,9 +310,9 @@ def test_options_that_a_baseline_does_not_heed_are_refused():
             Options(method="mip-planet", **field)
     with pytest.raises(BadInput, match="only mip-planet and mip-tight take a solver"):
         Options(solver="highs")
-    with pytest.raises(BadInput, match="relu-bab has LP bounds"):
-        Options(method="relu-bab", bounds="dual")
-    with pytest.raises(BadInput, match="there is no method 'planet'; there are: auto, mip-planet"):
+    with pytest.raises(BadInput, match="there is no method 'relu-bab'"):  # a search: the bench has a name for it
+        Options(method="relu-bab")
+    with pytest.raises(BadInput, match="there is no method 'planet'; there are: auto, marabou, mip-planet, mip-tight"):
         Options(method="planet")
 
 
@@ -323,16 +326,17 @@ def test_a_solver_that_is_not_there_is_named(solver, package, monkeypatch):
 def test_relu_bab_is_a_search_with_a_naive_rule():
     for safe in (True, False):
         case = hard_case("residual", 2, safe=safe)
-        options = Options(method="relu-bab", attack=False)
-        told = options.resolved(case.problem.network).told()
-        assert told["bounder"] == "lp"
-        assert told["branching"] in {"widest", "earliest", "random"}
+        options = parse_method("relu-bab,attack=false").options
+        settings = search_plan(options, case.problem.network).settings
+        assert settings.bounder == "lp"
+        assert settings.branching in {"widest", "earliest", "random"}
         result = api.solve(case.problem, options)
         assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
         assert result.proved
-    other = Options(method="relu-bab", branching="babsr").resolved(case.problem.network)
-    assert (other.branching, other.bounds, other.method) == ("babsr", "lp", "relu-bab")
-    assert set(METHODS).isdisjoint(RULES)
+    other = parse_method("relu-bab,branching=babsr").options
+    assert (other.branching, other.bounds, other.method) == ("babsr", "lp", "auto")
+    assert set(KNOWN_BASELINES.names()) < set(BUILT_IN)
+    assert set(BUILT_IN).isdisjoint(KNOWN_RULES.names())
 
 
 def test_auto_never_asks_a_mixed_integer_solver(monkeypatch):

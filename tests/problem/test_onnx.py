@@ -576,12 +576,38 @@ def test_points_come_from_the_box_where_one_is_given():
 # Networks of others
 
 
-@pytest.fixture(scope="module")
-def networks() -> list[Path]:
+REFUSED = (
+    # What bough does not read yet: each is refused in a sentence, and never read wrongly.
+    "cgan_2023/",
+    "dist_shift_2023/",
+    "lsnc_relu/",
+    "ml4acopf_2024/",
+    "nn4sys/onnx/mscn_128d_dual",
+    "nn4sys/onnx/pensieve_small_parallel",
+    "traffic_signs_recognition_2023/",
+    "vit_2023/",
+)
+TOO_DEAR = ("yolo_2023/",)  # the comparison works with the derivatives of its thousands of outputs
+
+
+def shared_networks() -> list[Path]:
     folder = os.environ.get("BOUGH_DATA")
     if not folder:
         pytest.skip("set BOUGH_DATA to the shared data folder")
     return sorted(p for p in Path(folder).rglob("*.onnx*") if p.name.endswith((".onnx", ".onnx.gz")))
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[Path]:
+    return [p for p in shared_networks() if not any(name in str(p) for name in (*REFUSED, *TOO_DEAR))]
+
+
+def test_what_is_not_read_is_refused():
+    refused = [path for path in shared_networks() if any(name in str(path) for name in REFUSED)]
+    assert refused
+    for path in refused:
+        with pytest.raises(NetworkError):
+            read_network(path)
 
 
 def test_networks_of_others_are_read_right(networks):
