@@ -182,7 +182,7 @@ def _label_by_trees(folder: Path, task: LabellingTask, recipe: LabelRecipe, prob
     return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
 
 
-def _write_shard(folder: Path, card: Card, collected: Collected | None) -> Card:
+def _write_shard(folder: Path, card: SampleCard, collected: Collected | None) -> SampleCard:
     """Write the samples, if there are any; the card says how many."""
     if collected is None:
         return replace(card, samples=0)
