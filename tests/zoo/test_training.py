@@ -23,7 +23,7 @@ from bough.zoo.training import (
     EPOCHS,
     RECIPES,
     Examples,
-    TrainingRecipe,
+    NetworkRecipe,
     evaluate,
     finish,
     moved,
@@ -32,7 +32,7 @@ from bough.zoo.training import (
 )
 
 CPU = torch.device("cpu")
-QUICK = TrainingRecipe(
+QUICK = NetworkRecipe(
     eps=0.02, first_eps=0.0, growing=2, epochs=4, rate=5e-3, halve=2, batch=16, optimiser="adam", decay=0.0
 )
 
@@ -95,7 +95,7 @@ def quiet(words: str, done: int, total: int) -> None:
     assert 0 <= done < total, words
 
 
-def run(folder: Path, examples, recipe: TrainingRecipe = QUICK, seconds: float | None = None, lines=None):
+def run(folder: Path, examples, recipe: NetworkRecipe = QUICK, seconds: float | None = None, lines=None):
     folder.mkdir(exist_ok=True)
     told = (lambda line: None) if lines is None else lines.append
     built = tiny(examples[0].source)
