@@ -17,8 +17,10 @@ import onnxruntime
 import pytest
 from tests.support import box_around, dense, generator, normal, piece_margins, pieces, random_clause, sequential
 
+from bough import api
+from bough.branching.base import KNOWN_RULES
 from bough.cli import main
-from bough.errors import SolverFailure
+from bough.errors import BadInput, SolverFailure
 from bough.network.graph import Network
 from bough.problem.onnx_writer import write_network
 from bough.zoo import demo
@@ -145,7 +147,6 @@ def outputs_by_runtime(network: Path, x: Any) -> Any:
         (UNSAFE, ("--timeout", 0), "timeout", 3),
         (SAFE, ("--max-bounds", 0), "timeout", 3),
         (SAFE, ("--max-bounds", 1000), "verified", 0),
-        (SAFE, ("--levels", 2), "verified", 0),
         (SAFE, ("--branching", "random", "--seed", 7, "--batch", 4, "--threads", 1), "verified", 0),
         (SAFE, ("--intermediate", "paper", "--bounds", "lp"), "verified", 0),
         (SAFE, ("--intermediate", "fixed"), "verified", 0),
@@ -174,14 +175,14 @@ def test_a_defect_is_never_a_verdict(bough: Shell, monkeypatch: pytest.MonkeyPat
         def broken(*_: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr("bough.api.solve", broken)
+        monkeypatch.setattr("bough.plan.SearchPlan.solve", broken)
         said = bough("verify", *problem, "--json", bough.folder / "run.json")
         assert (said.status, said.out) == (4, ""), error
         assert "nothing was decided" in said.err
 
 
 def test_an_unexpected_error_shows_where_it_happened(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.api.solve", lambda *_: 1 // 0)
+    monkeypatch.setattr("bough.plan.SearchPlan.solve", lambda *_: 1 // 0)
     said = bough("verify", *bough.problem(SAFE))
     assert "Traceback" in said.err
     assert "defect" in said.err.splitlines()[-1]
@@ -559,6 +560,22 @@ def test_help_and_version(bough: Shell) -> None:
         assert "usage: bough" in said.out
 
 
+@pytest.mark.parametrize("command", ["verify", "robustness"])
+def test_help_shows_what_most_people_want_and_help_all_the_rest(bough: Shell, command: str) -> None:
+    few, every = (bough(command, flag) for flag in ("--help", "--help-all"))
+    assert (few.status, few.err, every.status, every.err) == (0, "", 0, "")
+    shown, all_ = (set(re.findall(r"^  (--[\w-]+)", said.out, flags=re.MULTILINE)) for said in (few, every))
+    own = {"--label", "--eps", "--target", "--mean", "--std", "--no-clip", "--norm"}  # the question's
+    assert {"--timeout", "--device", "--branching", "--bounds", "--json", "--quiet", "--help-all"} <= shown
+    assert 8 <= len(shown - own) <= 12
+    assert all_ - shown == {
+        *("--max-bounds", "--weights", "--intermediate", "--semantics", "--no-attack", "--batch", "--memory", "--seed"),
+        *("--threads", "--trace-limit", "--vnncomp"),
+    }
+    assert shown < all_
+    assert "==SUPPRESS==" not in every.out
+
+
 def test_version_as_a_process() -> None:
     said = ended(started("--version"))
     assert (said.status, said.out, said.err) == (0, f"bough {version('bough')}\n", "")
@@ -573,8 +590,11 @@ def test_version_as_a_process() -> None:
         ("verify", "a.onnx", "b.vnnlib", "--no-such-option"),
         ("verify", "a.onnx", "b.vnnlib", "--time", "3"),  # no abbreviations: a later option could change their meaning
         ("verify", "a.onnx", "b.vnnlib", "--timeout", "soon"),
-        ("verify", "a.onnx", "b.vnnlib", "--bounds", "none"),
-        ("verify", "a.onnx", "b.vnnlib", "--intermediate", "none"),
+        ("verify", "a.onnx", "b.vnnlib", "--semantics", "none"),
+        ("verify", "a.onnx", "b.vnnlib", "--method", "auto"),  # the bench has methods, and solvers
+        ("verify", "a.onnx", "b.vnnlib", "--solver", "highs"),
+        ("verify", "a.onnx", "b.vnnlib", "--preset", "fast"),
+        ("verify", "a.onnx", "b.vnnlib", "--levels", "1"),
         ("verify", "a.onnx", "b.vnnlib", "c.vnnlib"),
         ("robustness", "a.onnx", "b.npy", "--eps", "0.1"),
         ("robustness", "a.onnx", "b.npy", "--label", "1"),
@@ -596,7 +616,8 @@ def test_wrong_usage(bough: Shell, words: tuple[str, ...]) -> None:
         (("--minimise", 0), "the gap is 0.0"),
         (("--minimise", "nan"), "the gap is nan"),
         (("--batch", 0), "the batch is 0"),
-        (("--levels", 0), "the levels are 0"),
+        (("--bounds", "none"), "there is no bounds 'none'; there are: auto, "),
+        (("--intermediate", "none"), "there is no intermediate bounds 'none'; there are: auto, "),
         (("--threads", 0), "--threads is 0"),
     ],
 )
@@ -622,12 +643,14 @@ def test_the_rules_can_be_listed_without_a_problem(bough: Shell, command: str) -
 def test_branching_help_describes_every_rule(bough: Shell) -> None:
     said = bough("verify", "absent.onnx", "absent.vnnlib", "--branching", "help")
     assert (said.status, said.err) == (0, "")
-    from bough.branching import RULES
-
     lines = said.out.splitlines()
-    assert [line.split()[0] for line in lines] == list(RULES)
-    assert {"babsr", "random"} <= set(RULES)
-    assert all(len(line.split()) > 3 for line in lines)
+    split = lines.index("for comparison:")
+    assert lines[0] == "rules:"
+    rules, naive = lines[1:split], lines[split + 1 :]
+    assert sorted(line.split()[0] for line in (*rules, *naive)) == sorted(KNOWN_RULES.names())
+    assert {"babsr", "kfsb", "learnt-local"} <= {line.split()[0] for line in rules}
+    assert {"random", "widest", "strong", "strong-tree"} <= {line.split()[0] for line in naive}
+    assert all(len(line.split()) > 3 for line in (*rules, *naive) if " from " not in line)
 
 
 def test_doctor_names_versions_and_nothing_private(bough: Shell) -> None:
@@ -729,31 +752,37 @@ def test_a_wrong_label_is_noted(bough: Shell) -> None:
 # Baselines
 
 
+def benched(bough: Shell, paths: tuple[Path, Path], method: str) -> dict[str, Any]:
+    """The record of a bench of one instance by one method."""
+    instances, runs = bough.folder / "instances.csv", bough.folder / "runs.jsonl"
+    instances.write_text(f"{paths[0].name},{paths[1].name},20\n")
+    runs.unlink(missing_ok=True)
+    outcome = bough("bench", instances, "--out", runs, "--engine", "here", "--method", method)
+    assert (outcome.status, outcome.out) == (0, ""), outcome.err
+    return strict_json(runs)
+
+
 @pytest.mark.parametrize("method", ["mip-planet", "mip-tight", "relu-bab"])
 def test_a_baseline_answers_like_any_method_and_says_whose_word_it_is(bough, method):
-    record = bough.folder / "record.json"
-    for unsafe, verdict, status in (("(<= Y_0 0.01)", "falsified", 1), ("(<= Y_1 -2.5)", "verified", 0)):
-        outcome = bough("verify", *bough.problem(unsafe), "--method", method, "--no-attack", "--json", record)
-        assert (outcome.status, outcome.verdict) == (status, verdict), outcome.err
-        entry = strict_json(record)
-        assert entry["method"] == method
+    for unsafe, verdict in (("(<= Y_0 0.01)", "falsified"), ("(<= Y_1 -2.5)", "verified")):
+        entry = benched(bough, bough.problem(unsafe), f"{method},attack=false")
+        assert entry["verdict"] == verdict
+        assert entry["method"] == f"{method},attack=false"
         assert entry["branches"] >= 0
         assert ("nodes" in entry["engine"]) == (method != "relu-bab")
         if method != "relu-bab":
-            assert " nodes, " in outcome.err
             assert (entry["bounder"], entry["batch"]) == ("highs", None)
 
 
 def test_a_solver_s_word_is_not_a_proof(bough):
-    record = bough.folder / "record.json"
     asked = bough.problem("(and (<= Y_0 0.9) (>= Y_1 0.95))")  # safe, but not by linear bounds
-    outcome = bough("verify", *asked, "--method", "mip-planet", "--json", record)
-    assert outcome.verdict == "verified"
-    assert re.search(r"by HiGHS [0-9.]+, to its tolerances, not proved by bough", outcome.err)
-    entry = strict_json(record)
+    entry = benched(bough, asked, "mip-planet")
+    assert entry["verdict"] == "verified"
+    assert re.search(r"by HiGHS [0-9.]+, to its tolerances, not proved by bough", entry["reason"])
     assert entry["proved"] is False
     assert entry["lower_bound"] < 0 < entry["engine"]["solver_bound"]
     assert entry["branches"] == entry["engine"]["nodes"]
+    record = bough.folder / "record.json"
     assert bough("verify", *asked, "--json", record).verdict == "verified"
     assert strict_json(record)["proved"] is True
 
@@ -761,18 +790,18 @@ def test_a_solver_s_word_is_not_a_proof(bough):
 def test_a_missing_solver_is_one_sentence(bough, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     for solver, title, package in (("gurobi", "Gurobi", "gurobipy"), ("scip", "SCIP", "pyscipopt")):
-        outcome = bough("verify", *bough.problem(SAFE), "--method", "mip-planet", "--solver", solver)
+        method = f"mip-planet,solver={solver}"
+        outcome = bough("bench", "absent.csv", "--out", bough.folder / "runs.jsonl", "--method", method)
         assert (outcome.status, outcome.out) == (2, "")
-        assert outcome.err == f"bough: {title} is not installed; install {package}, or use --solver highs\n"
+        advice = f"{title} is not installed; install {package}, or use solver=highs"
+        assert outcome.err == f"bough: method '{method}': {advice}\n"
 
 
 def test_balls_and_minima_are_not_for_mixed_integer_programs(bough):
-    paths = bough.problem(SAFE)
-    outcome = bough("verify", *paths, "--method", "mip-planet", "--minimise", "0.1")
+    outcome = bough("bench", "absent.csv", "--out", bough.folder / "runs.jsonl", "--method", "mip-planet,gap=0.1")
     assert (outcome.status, outcome.out) == (2, "")
     assert "method mip-planet takes no option 'gap'; leave it out, or give no --method" in outcome.err
-    np.save(bough.folder / "image.npy", np.array([0.5, 0.5], dtype=np.float32))
-    image = ("robustness", paths[0], bough.folder / "image.npy", "--label", 0, "--eps", 0.1, "--norm", 2)
-    outcome = bough(*image, "--method", "mip-tight")
-    assert (outcome.status, outcome.out) == (2, "")
-    assert "takes boxes only, not l1 or l2 balls" in outcome.err
+    network, _ = bough.problem(SAFE)
+    image = np.array([0.5, 0.5], dtype=np.float32)
+    with pytest.raises(BadInput, match="takes boxes only, not l1 or l2 balls"):
+        api.robustness(network, image, 0, 0.1, norm=2, method="mip-tight")

@@ -319,7 +319,7 @@ def test_options_that_a_baseline_does_not_heed_are_refused():
 @pytest.mark.parametrize(("solver", "package"), [("gurobi", "gurobipy"), ("scip", "pyscipopt")])
 def test_a_solver_that_is_not_there_is_named(solver, package, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(BadInput, match=f"is not installed; install {package}, or use --solver highs"):
+    with pytest.raises(BadInput, match=f"is not installed; install {package}, or use solver=highs"):
         Options(method="mip-tight", solver=solver)
 
 

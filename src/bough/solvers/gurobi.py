@@ -33,7 +33,7 @@ class GurobiMixed(AbstractMixedSolver):
             with gurobipy.Env(params={"OutputFlag": 0}) as env, gurobipy.Model(env=env) as model:
                 return self._run(model, program, watch, deadline)
         except gurobipy.GurobiError as error:
-            raise BadInput(f"Gurobi does not run here ({error}); check its licence, or use --solver highs") from error
+            raise BadInput(f"Gurobi does not run here ({error}); check its licence, or use solver=highs") from error
 
     def _run(self, model: Any, program: MixedProgram, watch: Watch, deadline: Deadline) -> MixedSolution:
         for name, value in {

@@ -62,7 +62,7 @@ def check_installed(name: str) -> None:
     """Raise unless the solver's package is installed; whether it has a licence shows when it starts."""
     package = PACKAGES.get(name)
     if package is not None and importlib.util.find_spec(package) is None:
-        raise BadInput(f"{SOLVERS[name]} is not installed; install {package}, or use --solver highs")
+        raise BadInput(f"{SOLVERS[name]} is not installed; install {package}, or use solver=highs")
 
 
 def mixed_solver(name: str, seed: int = 0) -> AbstractMixedSolver:
