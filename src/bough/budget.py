@@ -5,6 +5,9 @@ import os
 import time
 from dataclasses import dataclass
 
+MOST_IDLE = 8  # threads at most, however many CPUs idle: a guess, measured on two CPUs only
+_OUT_OF_HOST_MEMORY = "DefaultCPUAllocator"  # PyTorch's error says so
+
 
 def free_memory() -> float:
     """Bytes of host memory that are free for use, as far as the system tells."""
@@ -25,9 +28,6 @@ def idle_cpus() -> int:
     return max(1, min(count, round(count - load), MOST_IDLE))
 
 
-MOST_IDLE = 8  # a guess: measured on two CPUs only
-
-
 class OutOfTime(Exception):
     """Raised inside a long computation when its deadline passes; caught by the search, never by the user."""
 
@@ -38,10 +38,7 @@ class OutOfMemory(Exception):
 
 def ran_out(error: BaseException) -> bool:
     """Whether an error means that the host had no memory left; PyTorch's own is a plain RuntimeError."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _FULL in str(error))
-
-
-_FULL = "DefaultCPUAllocator"
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_HOST_MEMORY in str(error))
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class Deadline:
 
     @classmethod
     def never(cls) -> "Deadline":
-        """No limit."""
+        """Deadline that is never reached."""
         return cls.after(None)
 
     def elapsed(self) -> float:

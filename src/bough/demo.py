@@ -50,9 +50,9 @@ def judge(verdict: Verdict, expected: demo.Expected) -> int:
     return WRONG if verdict in (Verdict.VERIFIED, Verdict.FALSIFIED) else LATE
 
 
-def _draw(folder: Path, problem: demo.DemoProblem, found: Counterexample) -> Path:
+def _draw(folder: Path, problem: demo.DemoProblem, point: Counterexample) -> Path:
     names = shapes.CLASS_NAMES
-    caption = Caption(names[problem.label], names[int(found.y.argmax())], problem.eps)
+    caption = Caption(names[problem.label], names[int(point.y.argmax())], problem.eps)
     path = folder / f"{problem.name}.png"
-    counterexample_picture(path, problem.image, found.x.reshape(problem.image.shape), caption)
+    counterexample_picture(path, problem.image, point.x.reshape(problem.image.shape), caption)
     return path

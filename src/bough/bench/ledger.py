@@ -15,7 +15,7 @@ NEEDED = ("error", "verdict", "seconds", "branches", "bounds")
 
 
 def key_of(entry: Entry) -> Key:
-    """What makes a run in a file the same as a task."""
+    """The fields by which a run in a file is the same as a task."""
     return tuple(entry[name] for name in ("network", "property", "method", "timeout", "seed"))
 
 
@@ -39,7 +39,7 @@ class Ledger(AbstractLog):
         hash((*key_of(entry), *(entry[name] for name in NEEDED)))
 
     def added(self) -> tuple[Entry, ...]:
-        """What was written since the file was opened, as the file has it."""
+        """The records written since the file was opened, as the file has them."""
         return read_records(self.path)[len(self.entries) :]
 
 

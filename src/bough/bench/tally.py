@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 KINDS = (*SOLVED, "timeout", "unknown", "errors")
-SHOWN = 4  # runs at work that are named
+SHOWN = 4  # runs at work that are named; of more only the number is shown
 
 
 class Tally:
@@ -24,15 +24,17 @@ class Tally:
         self._left = {task.key: task for task in tasks}
         self._total = Counter(task.method.name for task in tasks)
         self._counts = {name: Counter(dict.fromkeys(KINDS, 0)) for name in self._total}
-        self._seconds = {name: [0.0, 0] for name in self._total}  # in all, of so many runs
-        self._clock, self._ended, self._jobs = Deadline.never(), 0, jobs
+        self._seconds = {name: [0.0, 0] for name in self._total}  # seconds in all, and of how many runs
+        self._clock = Deadline.never()
+        self._ended = 0  # runs that ended since then
+        self._jobs = jobs
         self._at_work: Sequence[tuple[Task, float]] = ()
-        self._beaten = Deadline.never()  # when that was so
+        self._beaten = Deadline.never()  # the moment at which these were at work
         for key in done:
             self._left.pop(key, None)
 
     def recorded(self, entries: Iterable[Entry]) -> None:
-        """Count what was there before."""
+        """Count runs that were recorded before."""
         for entry in entries:
             self._count(entry)
 
@@ -58,7 +60,7 @@ class Tally:
         return 60 * self._ended / max(self._clock.elapsed(), 1e-9)
 
     def seconds_left(self) -> float | None:
-        """A guess: what is left takes as long as its method took so far, or any method, and at most its time limit."""
+        """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
         known, count = (sum(spent[k] for spent in self._seconds.values()) for k in (0, 1))
         if not count:
             return None
@@ -76,7 +78,7 @@ class Tally:
         return f"{done} of {total} runs{speed}{end}"
 
     def at_work(self) -> str:
-        """What goes on now."""
+        """The runs that go on now, in words."""
         if not self._at_work:
             return ""
         since = self._beaten.elapsed()
@@ -109,14 +111,14 @@ def _name(task: Task) -> str:
 
 
 def told(task: Task) -> str:
-    """A run that is still to be made, in one line."""
+    """One line about a run that is still to be made."""
     return f"{_name(task)} {task.instance.timeout:g} s"
 
 
 def longest(tasks: Iterable[Task], jobs: int) -> float:
-    """Seconds if every run takes its time limit."""
+    """How many seconds the runs take if each takes its time limit."""
     limits = [task.instance.timeout for task in tasks]
-    return max((sum(limits) / jobs, *limits), default=0.0) if limits else 0.0
+    return max(sum(limits) / jobs, *limits, 0.0)
 
 
 def span(seconds: float) -> str:

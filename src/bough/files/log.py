@@ -34,9 +34,9 @@ class AbstractLog(ABC):
     """
 
     schema: ClassVar[str]
-    headed: ClassVar[bool]  # the first line names schema and recipe: what run it is; else each names its schema
-    run: ClassVar[str]  # who writes one, in words: "bench"
-    line: ClassVar[str]  # what a line is: "record of a run"
+    headed: ClassVar[bool]  # whether the first line names schema and recipe of the run; else each line names its schema
+    run: ClassVar[str]  # what writes such a log, in words: "bench"
+    line: ClassVar[str]  # what a line is, in words: "record of a run"
     again: ClassVar[str]  # what becomes of the work whose line was torn: "that run is repeated"
     advice: ClassVar[str]  # what to do about a file of another kind: "give a file that bough bench wrote"
 
@@ -63,7 +63,7 @@ class AbstractLog(ABC):
 
     @classmethod
     def _parsed(cls, line: bytes, place: str, *, head: bool) -> LogEntry:
-        """What a line says."""
+        """The entry that a line holds, checked."""
         try:
             entry: LogEntry = parsed_json(line)
             named = entry.get("schema")
@@ -122,8 +122,8 @@ class AbstractLog(ABC):
         new = self._recipe
         for name in {**old, **new}:
             if old.get(name) != new.get(name):
-                differs = f"{name} was {old.get(name)}, and is {new.get(name)} now"
-                raise BadInput(f"{self.path} is of another run: {differs}; resume by the same command")
+                change = f"{name} was {old.get(name)}, and is {new.get(name)} now"
+                raise BadInput(f"{self.path} is of another run: {change}; resume by the same command")
 
     def append(self, entry: LogEntry) -> None:
         """Add one line."""

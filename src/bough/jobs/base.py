@@ -20,7 +20,7 @@ class LostWorker(BoughError):
 
 @dataclass(frozen=True)
 class Job:
-    """One call; where it is made in a worker process, that process is killed some time after so many seconds."""
+    """One call of a function; a worker process that makes it is killed some time after so many seconds."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
@@ -129,4 +129,4 @@ class InProcess(AbstractPool):
         return [(key, Ended(job.function(*job.arguments))) for key, job in started.items()]
 
     def stop(self) -> None:
-        """Nothing goes on by itself."""
+        """Do nothing, since nothing goes on by itself."""

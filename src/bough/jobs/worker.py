@@ -20,8 +20,7 @@ READY, BEGUN, ANSWER, FAILURE = "ready", "begun", "answer", "failure"
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 FIRST_TO_GO = "500"  # when memory runs out the system should take a run, not the process that keeps the records
 
-
-_doors: list[Connection] = []  # of this process, if it is a worker
+_doors: list[Connection] = []  # the way to the other side, if this process is a worker
 
 
 def put(door: Connection, value: object) -> None:
@@ -35,7 +34,7 @@ def take(door: Connection) -> Any:
 
 
 def begun() -> None:
-    """Say, in a call, that its time limit counts from now on; elsewhere nothing."""
+    """Say that the time limit of the call at work counts from now on; outside of workers, nothing happens."""
     for door in _doors:
         put(door, (BEGUN, None))
 

@@ -21,8 +21,8 @@ from bough.problem.property import Box, Clause, Property
 _TOKEN = re.compile(r"[()]|[^\s();]+|;[^\r\n]*", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
-MAX_TOKENS = 30_000_000  # of a text: some two gigabytes while it is read
-_LOOK_AHEAD = 8  # empty tokens at the end: reading ahead needs no question whether there is more
+MAX_TOKENS = 30_000_000  # a text has at most so many tokens: they take some two gigabytes while it is read
+_LOOK_AHEAD = 8  # so many empty tokens stand at the end: reading ahead needs no question whether there is more
 
 _NEGATED = {"<=": ">", ">=": "<", "<": ">=", ">": "<=", "=": "!="}
 _COMMANDS = ("declare-const", "declare-fun", "assert")
@@ -99,16 +99,16 @@ def _written_row(coefficients: list[float], offset: float, strict: bool) -> str:
     return f"({'<' if strict else '<='} {total} {offset!r})"
 
 
-def _line(text: str, where: int) -> int:
-    """Line of token number `where`, from 1."""
+def _line(text: str, number: int) -> int:
+    """Line of a token by its number, from 1."""
     starts = (match.start() for match in _TOKEN.finditer(text) if match[0][0] != ";")
-    return text.count("\n", 0, next(itertools.islice(starts, where, None))) + 1
+    return text.count("\n", 0, next(itertools.islice(starts, number, None))) + 1
 
 
-def _shown(tokens: list[str], where: int) -> str:
+def _shown(tokens: list[str], start: int) -> str:
     """The expression that begins at a token, on one line and not too long."""
     shown, depth = "", 0
-    for token in itertools.islice(tokens, where, None):
+    for token in itertools.islice(tokens, start, None):
         depth += (token == "(") - (token == ")")
         shown += token if token == ")" or not shown or shown[-1] == "(" else f" {token}"
         if depth <= 0:
@@ -207,7 +207,7 @@ class _Reader:
         return sort + 2
 
     def _numbered(self, kind: str, noun: str) -> list[int]:
-        """Where the variables of a kind are declared, which have to be numbered without gaps."""
+        """Places of the declarations of a kind of variables, which have to be numbered without gaps."""
         declared = sorted((int(name[2:]), at) for name, at in self._declared.items() if name[0] == kind)
         if not declared:
             raise PropertyError(f"{self._source.name} declares no {noun}; add (declare-const {kind}_0 Real)")

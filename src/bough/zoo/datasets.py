@@ -22,7 +22,7 @@ from bough.zoo.image_files import Array, read_cifar, read_idx, read_npz, reading
 
 SPLITS = ("train", "test")
 
-_PLACES = ("", "images", "data/images")  # below a data folder
+_PLACES = ("", "images", "data/images")  # folders below a data folder that are searched for files, in this order
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ class Images:
 def load(
     name: str, split: str, folder: Path | None = None, *, download: bool = True, progress: Progress | None = None
 ) -> Images:
-    """Images of the split `train` or `test`: from the folder, if one is given, which then has to have them; else from
-    the cache, else downloaded into it.
+    """Images of the split `train` or `test`.
 
-    The cache is the folder that BOUGH_DATA names, else `bough` among the user's cached files.
+    They are those of the folder, if one is given; else those of the cache, into which they are downloaded. The cache is
+    the folder that BOUGH_DATA names, else `bough` among the user's cached files.
     """
     dataset = known(name)
     if split not in SPLITS:
@@ -173,7 +173,7 @@ def load(
     images = _local(dataset, split, root)
     if images is not None:
         return images
-    wanted = {file: _first(file.name, [root]) for file in dataset.published(split)}
+    wanted = {file: _first(file.name, root) for file in dataset.published(split)}
     absent = [file.name for file, path in wanted.items() if path is None]
     if absent and (folder is not None or not download):
         files, otherwise = " and ".join(absent), "allow the download" if folder is None else "name no folder"
@@ -192,25 +192,24 @@ def _cache() -> Path:
         raise BadInput("this user has no home folder to keep images in; set BOUGH_DATA to a folder") from None
 
 
-def _first(name: str, roots: list[Path]) -> Path | None:
-    paths = (root / place / name for root in roots for place in _PLACES)
+def _first(name: str, root: Path) -> Path | None:
+    paths = (root / place / name for place in _PLACES)
     return next((path for path in paths if is_there(path)), None)
 
 
 def _local(dataset: Dataset, split: str, root: Path) -> Images | None:
-    """What the folder has: all of the split rather than a part."""
-    published = [_first(file.name, [root]) for file in dataset.published(split)]
-    if whole := _first(f"{dataset.name}.npz", [root]):
+    """The images that a folder has: all of the split rather than a part."""
+    published = [_first(file.name, root) for file in dataset.published(split)]
+    if whole := _first(f"{dataset.name}.npz", root):
         return _read_npz(dataset, split, whole)
     if all(published):
         return _read_published(dataset, split, [path for path in published if path])
-    part = _first(f"{dataset.name}_part.npz", [root])
+    part = _first(f"{dataset.name}_part.npz", root)
     return _read_npz(dataset, split, part) if part else None
 
 
 def _read_npz(dataset: Dataset, split: str, path: Path) -> Images:
-    most = dataset.count(split) * math.prod(dataset.shape)
-    held = read_npz(path, split, most)
+    held = read_npz(path, split, dataset.count(split) * math.prod(dataset.shape))
     return _checked(dataset, split, path, held["images"], held["labels"], held.get("index"))
 
 

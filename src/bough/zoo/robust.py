@@ -43,8 +43,9 @@ class _Sides(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Where the outputs of some convolutions look: a window per output place, `side` wide, moved by `stride`, the first
-    one `padding` outside the image.
+    """The windows that outputs of convolutions look at, one for each place of the output.
+
+    Each is `side` wide and lies `stride` beside the one before; the first one begins `padding` outside the image.
     """
 
     side: int
@@ -96,13 +97,8 @@ def _window_bounds(before: Sequence[nn.Module], layer: nn.Conv2d, relaxed: Seque
         constant = nu @ _bias(conv).repeat_interleave(windows.side**2)
         sides, nu, windows = sides.plus(constant, constant), nu @ spread, windows.through(conv)
     sides = _at_input(sides, nu, Boxes(windows.cut(boxes.centre), windows.cut(boxes.radius)))
-    places = _places(boxes.centre.shape[-1], windows)
+    places = (boxes.centre.shape[-1] + 2 * windows.padding - windows.side) // windows.stride + 1  # along a side
     return _Sides(*(side.transpose(1, 2).reshape(len(boxes.centre), -1, places, places) for side in sides))
-
-
-def _places(size: int, windows: Windows) -> int:
-    """How many windows there are along a side of an image."""
-    return (size + 2 * windows.padding - windows.side) // windows.stride + 1
 
 
 def _spread(conv: nn.Conv2d, side: int) -> Tensor:
@@ -120,7 +116,7 @@ def _convolved(conv: nn.Conv2d, shape: Sequence[int], nu: Tensor) -> Tensor:
 
 
 def _whole(conv: nn.Conv2d, shape: Sequence[int]) -> Tensor:
-    """The same as a matrix: a GPU multiplies by it faster than it convolves ten thousand images of a few channels."""
+    """A convolution as a matrix, by which a GPU multiplies faster than it convolves many images of a few channels."""
     size = math.prod(shape)
     return _convolved(conv, shape, torch.eye(size, dtype=conv.weight.dtype, device=conv.weight.device))
 

@@ -39,7 +39,7 @@ OPTIMISERS = ("sgd", "adam")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """What the weights depend on, beside images and architecture. `eps` is in the units that the network sees."""
 
     eps: float
@@ -79,18 +79,18 @@ class Recipe:
         return self.rate * 0.5 ** (epoch // self.halve)
 
 
-RECIPES: Mapping[str, Recipe] = {
+RECIPES: Mapping[str, TrainingRecipe] = {
     # As the authors' networks were trained (facts 1.3); their script grows eps over an unpublished number of epochs.
-    "cifar10": Recipe(
+    "cifar10": TrainingRecipe(
         eps=0.0347, first_eps=0.001, growing=40, epochs=120, rate=0.05, halve=10, momentum=0.9, augment=True
     ),
-    "mnist": Recipe(
+    "mnist": TrainingRecipe(
         eps=0.1, first_eps=0.01, growing=10, epochs=30, rate=1e-3, halve=6, decay=0.0, optimiser="adam", batch=100
     ),
 }
 
 
-def recipe_for(dataset: str, **given: Any) -> Recipe:
+def recipe_for(dataset: str, **given: Any) -> TrainingRecipe:
     """The usual recipe with what is given (and not None) instead; schedules keep their shape."""
     usual, given = RECIPES[dataset], {name: value for name, value in given.items() if value is not None}
     if "eps" in given:
@@ -101,7 +101,7 @@ def recipe_for(dataset: str, **given: Any) -> Recipe:
     return replace(usual, **given)
 
 
-def _optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def _optimiser(model: nn.Module, recipe: TrainingRecipe) -> torch.optim.Optimizer:
     if recipe.optimiser == "adam":
         on_gpu = next(model.parameters()).is_cuda  # where a step becomes part of a CUDA graph
         return torch.optim.Adam(model.parameters(), recipe.rate, weight_decay=recipe.decay, capturable=on_gpu)
@@ -148,7 +148,7 @@ Tick = Callable[[str, int, int], None]  # what is going on, how much of it is do
 
 def train(
     architecture: Architecture,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     examples: tuple[Examples, Examples],
     folder: Path,
     report: Report,
@@ -185,7 +185,7 @@ def train(
 def _epoch(
     model: nn.Sequential,
     optimiser: torch.optim.Optimizer,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     examples: Examples,
     epoch: int,
     tick: Tick,
@@ -287,7 +287,7 @@ def evaluate(
 def finish(
     model: nn.Sequential,
     architecture: Architecture,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     test_set: Examples,
     folder: Path,
     tick: Tick = _silent,
@@ -325,7 +325,7 @@ def finish(
     return path, errors
 
 
-def finished_before(folder: Path, architecture: Architecture, recipe: Recipe) -> Path | None:
+def finished_before(folder: Path, architecture: Architecture, recipe: TrainingRecipe) -> Path | None:
     """The network of a training with this recipe that the folder holds to the end, if it does."""
     path, card = folder / f"{architecture.title}.onnx", folder / CARD
     if not (path.is_file() and card.is_file()):
@@ -348,7 +348,7 @@ def _fast_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _told(architecture: Architecture, recipe: Recipe) -> dict[str, Any]:
+def _told(architecture: Architecture, recipe: TrainingRecipe) -> dict[str, Any]:
     """What a checkpoint must agree with to be gone on with; training longer is allowed."""
     return {"architecture": architecture.title, **asdict(replace(recipe, epochs=1))}
 
@@ -361,7 +361,7 @@ def _lines(path: Path, epochs: int) -> list[bytes]:
 def _save(
     folder: Path,
     architecture: Architecture,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
     epochs: int,
@@ -373,7 +373,7 @@ def _save(
 
 
 def _go_on(
-    folder: Path, architecture: Architecture, recipe: Recipe, model: nn.Module, optimiser: torch.optim.Optimizer
+    folder: Path, architecture: Architecture, recipe: TrainingRecipe, model: nn.Module, optimiser: torch.optim.Optimizer
 ) -> int:
     """Load the checkpoint, where there is one, and return how many epochs it has seen."""
     path = folder / CHECKPOINT
