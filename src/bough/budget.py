@@ -1,9 +1,10 @@
-"""The only reader of the clock: deadlines, passed explicitly to whatever may take long."""
+"""The only reader of the clock: deadlines, passed explicitly to whatever may take long, seconds since, and dates."""
 
 import math
 import os
 import time
 from dataclasses import dataclass
+from datetime import datetime
 
 
 def free_memory() -> float:
@@ -78,3 +79,24 @@ class Deadline:
         """Raise `OutOfTime` if no time is left."""
         if self.passed():
             raise OutOfTime
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A moment on the monotonic clock from which seconds are counted."""
+
+    started: float
+
+    @classmethod
+    def start(cls) -> "Clock":
+        """The moment now."""
+        return cls(time.monotonic())
+
+    def seconds(self) -> float:
+        """Seconds since that moment."""
+        return time.monotonic() - self.started
+
+
+def now() -> datetime:
+    """Date and time of day, with the time zone of the machine."""
+    return datetime.now().astimezone()

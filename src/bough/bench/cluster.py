@@ -19,7 +19,7 @@ from bough.bench.pool import Ended, Limits
 from bough.bench.remote import supervise
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.errors import BadInput, OutputError
 from bough.report.record import write_bytes
 
@@ -100,7 +100,7 @@ class Cluster(AbstractEngine):
             remote, files = ray.remote(num_cpus=1, max_retries=RETRIES)(supervise), _Files(ray)
             there, ready = ray.cluster_resources(), pickle.dumps(prepare)
             room, share = self.most or max(1, int(there.get("CPU", 1))), self.gpu_share if there.get("GPU") else 0
-            waiting, at_work = deque(items), dict[Any, tuple[Item, Deadline]]()
+            waiting, at_work = deque(items), dict[Any, tuple[Item, Clock]]()
             try:
                 while True:
                     while waiting and len(at_work) < room and not limit.passed():
@@ -111,12 +111,12 @@ class Cluster(AbstractEngine):
                         names = [str(path) for path in parcel.files]
                         contents = [files.stored(path) for path in parcel.files]
                         started = on.remote(ready, call, parcel.seconds, self.limits, names, *contents)
-                        at_work[started] = item, Deadline.never()
+                        at_work[started] = item, Clock.start()
                     if not at_work:
                         return
                     for ended in ray.wait(list(at_work), timeout=BEAT)[0]:
                         yield at_work.pop(ended)[0], _answer(ray, ended)
-                    beat([(item, clock.elapsed()) for item, clock in at_work.values()])
+                    beat([(item, clock.seconds()) for item, clock in at_work.values()])
             finally:
                 for left in at_work:
                     ray.cancel(left, force=True)

@@ -14,7 +14,7 @@ from bough.baselines import BY_OTHERS
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.bench.worker import begun
-from bough.budget import Deadline
+from bough.budget import Clock
 from bough.errors import BoughError
 from bough.problem.problem import Problem
 from bough.report.record import Run, record
@@ -30,14 +30,14 @@ def loader() -> Loader:
 
     @lru_cache(maxsize=1)
     def network(path: Path) -> tuple[LoadedNetwork, float]:
-        clock = Deadline.never()
-        return load_network(path), clock.elapsed()
+        clock = Clock.start()
+        return load_network(path), clock.seconds()
 
     @lru_cache(maxsize=1)
     def problem(path: Path, asked: Path) -> tuple[Problem, float]:
         loaded, seconds = network(path)
-        clock = Deadline.never()
-        return load_problem(loaded, asked), seconds + clock.elapsed()
+        clock = Clock.start()
+        return load_problem(loaded, asked), seconds + clock.seconds()
 
     return problem
 

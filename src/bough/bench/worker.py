@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import threading
-import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import sleep
 
 READY, BEGUN, ANSWER, FAILURE = "ready", "begun", "answer", "failure"
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
@@ -62,7 +62,7 @@ def _end_with(parent: int) -> None:
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(0.5)
+        sleep(0.5)
     os._exit(1)
 
 

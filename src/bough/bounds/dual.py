@@ -22,7 +22,7 @@ from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
 from bough.bounds.witness import AbstractWitness
-from bough.budget import Deadline, OutOfTime
+from bough.budget import Clock, Deadline, OutOfTime
 from bough.domain.batch import Bounds, DomainBatch, Relaxed
 from bough.problem.problem import Problem
 
@@ -114,7 +114,7 @@ class DualBounding(AbstractBounding):
 
         Clauses that this leaves open get ReLU bounds of their own, and a second ascent over these.
         """
-        clock = Deadline.never()
+        clock = Clock.start()
         for box in self._boxes.unique().tolist():
             asked = self._problem.property.boxes[box].on(self._device)
             root = self._config.intermediate.at_root(self._network, asked, deadline)
@@ -136,7 +136,7 @@ class DualBounding(AbstractBounding):
         for _ in range(MOST_REPEATS):
             left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
             before = bounded.domains.lower[left]
-            if not len(left) or clock.elapsed() > ROOT_SHARE * deadline.remaining():
+            if not len(left) or clock.seconds() > ROOT_SHARE * deadline.remaining():
                 break
             try:
                 bounded = self._again(bounded, left, memory, cutoff, deadline)
@@ -144,7 +144,7 @@ class DualBounding(AbstractBounding):
                 break
             if not bool((bounded.domains.lower[left] > before + LEAST_GAIN * before.abs()).any()):
                 break
-        self._notes["root_seconds"] = clock.elapsed()
+        self._notes["root_seconds"] = clock.seconds()
         return bounded
 
     def _roots(self) -> DomainBatch:
@@ -199,7 +199,7 @@ class DualBounding(AbstractBounding):
 
     def _refreshed(self, domains: DomainBatch, deadline: Deadline) -> DomainBatch:
         """Every domain's own ReLU bounds after its last split; the dual of a ReLU that this decides begins at 0."""
-        clock, (lower, upper) = Deadline.never(), (domains.bounds.lower.clone(), domains.bounds.upper.clone())
+        clock, (lower, upper) = Clock.start(), (domains.bounds.lower.clone(), domains.bounds.upper.clone())
         for place, rows in self._by_place(domains):
             mine = domains[rows]
             where = place.root.with_bounds(mine.bounds)
@@ -209,7 +209,7 @@ class DualBounding(AbstractBounding):
         bounds = Bounds(lower, upper)
         decided = (domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots]
         p = torch.where(decided, 0.0, domains.start[0])
-        self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.elapsed()
+        self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.seconds()
         return replace(domains, bounds=bounds, start=(p, domains.start[1]))
 
     def _bound(self, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:

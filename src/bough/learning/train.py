@@ -9,7 +9,6 @@ been.
 import io
 import json
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from bough.branching.improvement import Measure
-from bough.budget import Deadline, OutOfTime
+from bough.budget import Clock, Deadline, OutOfTime
 from bough.errors import BadInput
 from bough.learning.dataset import write_whole
 from bough.learning.features import fit
@@ -230,7 +229,7 @@ def _epoch(
     now: Progress, recipe: Recipe, training: Lessons, validation: Lessons, tick: Tick, limit: Deadline
 ) -> dict[str, Any]:
     """One pass over all training samples, and what the validation samples say of it; the line that tells of it."""
-    before, started = _copy(now.model.state_dict()), time.perf_counter()
+    before, clock = _copy(now.model.state_dict()), Clock.start()
     number = len(now.history)
     rate = _annealed(recipe, number) if recipe.anneal else now.optimiser.param_groups[0]["lr"]
     moments = _copy(now.optimiser.state_dict())
@@ -251,9 +250,8 @@ def _epoch(
     elif now.without % recipe.patience == 0 and not recipe.anneal:
         for group in now.optimiser.param_groups:
             group["lr"] /= recipe.divisor
-    seconds = time.perf_counter() - started
     line = {"epoch": number + 1, "of": recipe.epochs, "rate": rate, "training": learnt, "validation": seen}
-    return {**line, "best": better, "seconds": seconds}
+    return {**line, "best": better, "seconds": clock.seconds()}
 
 
 def _pass(now: Progress, recipe: Recipe, training: Lessons, number: int, tick: Tick, limit: Deadline) -> dict[str, Any]:
