@@ -1,9 +1,10 @@
-"""The only reader of the clock: deadlines, passed explicitly to whatever may take long."""
+"""The only reader of the clock: deadlines, passed explicitly to whatever may take long, seconds since, and dates."""
 
 import math
 import os
 import time
 from dataclasses import dataclass
+from datetime import datetime
 
 MOST_IDLE = 8  # threads at most, however many CPUs idle: a guess, measured on two CPUs only
 _OUT_OF_HOST_MEMORY = "DefaultCPUAllocator"  # PyTorch's error says so
@@ -75,3 +76,24 @@ class Deadline:
         """Raise `OutOfTime` if no time is left."""
         if self.passed():
             raise OutOfTime
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A moment on the monotonic clock from which seconds are counted."""
+
+    started: float
+
+    @classmethod
+    def start(cls) -> "Clock":
+        """The moment now."""
+        return cls(time.monotonic())
+
+    def seconds(self) -> float:
+        """Seconds since that moment."""
+        return time.monotonic() - self.started
+
+
+def now() -> datetime:
+    """Date and time of day, with the time zone of the machine."""
+    return datetime.now().astimezone()

@@ -19,7 +19,7 @@ from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat, record_
 from bough.bench.remote import supervise
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.errors import BadInput, OutputError
 from bough.files.writing import write_bytes
 from bough.jobs.base import BEAT, Ended
@@ -118,12 +118,12 @@ class Cluster(AbstractEngine):
                         names = [str(path) for path in parcel.files]
                         contents = map(stored, parcel.files)
                         started = on.remote(ready, call, parcel.seconds, self.limits, names, *contents)
-                        at_work[started] = item, Deadline.never()
+                        at_work[started] = item, Clock.start()
                     if not at_work:
                         return
                     for ended in ray.wait(list(at_work), timeout=BEAT)[0]:
                         yield at_work.pop(ended)[0], _answer(ray, ended)
-                    beat([(item, clock.elapsed()) for item, clock in at_work.values()])
+                    beat([(item, clock.seconds()) for item, clock in at_work.values()])
             finally:
                 for left in at_work:
                     ray.cancel(left, force=True)

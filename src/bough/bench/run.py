@@ -13,7 +13,7 @@ from bough.api import LoadedNetwork, load_network, load_problem
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.bounds.base import KNOWN_BOUNDERS
-from bough.budget import Deadline
+from bough.budget import Clock
 from bough.errors import BoughError
 from bough.jobs.worker import begun
 from bough.options import AUTO, Options
@@ -32,14 +32,14 @@ def loader() -> Loader:
 
     @lru_cache(maxsize=1)
     def network(path: Path) -> tuple[LoadedNetwork, float]:
-        clock = Deadline.never()
-        return load_network(path), clock.elapsed()
+        clock = Clock.start()
+        return load_network(path), clock.seconds()
 
     @lru_cache(maxsize=1)
     def problem(path: Path, asked: Path) -> tuple[Problem, float]:
         loaded, seconds = network(path)
-        clock = Deadline.never()
-        return load_problem(loaded, asked), seconds + clock.elapsed()
+        clock = Clock.start()
+        return load_problem(loaded, asked), seconds + clock.seconds()
 
     return problem
 

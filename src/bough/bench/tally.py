@@ -1,14 +1,14 @@
 """Records enter as runs end; how many there are of each kind, and how long the rest may take, leave."""
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from bough.bench.known import stem
 from bough.bench.summary import SOLVED, Entry
 from bough.bench.tasks import Key, Task
-from bough.budget import Deadline
+from bough.budget import Clock, now
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,11 +25,11 @@ class Tally:
         self._total = Counter(task.method.name for task in tasks)
         self._counts = {name: Counter(dict.fromkeys(KINDS, 0)) for name in self._total}
         self._seconds = {name: [0.0, 0] for name in self._total}  # seconds in all, and of how many runs
-        self._clock = Deadline.never()
+        self._clock = Clock.start()
         self._ended = 0  # runs that ended since then
         self._jobs = jobs
         self._at_work: Sequence[tuple[Task, float]] = ()
-        self._beaten = Deadline.never()  # the moment at which these were at work
+        self._beaten = Clock.start()  # the moment at which these were at work
         for key in done:
             self._left.pop(key, None)
 
@@ -46,7 +46,7 @@ class Tally:
 
     def beat(self, at_work: Sequence[tuple[Task, float]]) -> None:
         """Take note of what is at work."""
-        self._at_work, self._beaten = at_work, Deadline.never()
+        self._at_work, self._beaten = at_work, Clock.start()
 
     def _count(self, entry: Entry) -> None:
         self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
@@ -57,7 +57,7 @@ class Tally:
 
     def per_minute(self) -> float:
         """Runs that end in a minute."""
-        return 60 * self._ended / max(self._clock.elapsed(), 1e-9)
+        return 60 * self._ended / max(self._clock.seconds(), 1e-9)
 
     def seconds_left(self) -> float | None:
         """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
@@ -81,7 +81,7 @@ class Tally:
         """The runs that go on now, in words."""
         if not self._at_work:
             return ""
-        since = self._beaten.elapsed()
+        since = self._beaten.seconds()
         named = [f"{_name(task)} {span(seconds + since)}" for task, seconds in self._at_work[:SHOWN]]
         more = len(self._at_work) - SHOWN
         return f"at work: {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
@@ -125,14 +125,14 @@ def span(seconds: float) -> str:
     """Seconds as people read them."""
     if seconds < 60:
         return f"{seconds:.0f} s"
-    return str(dt.timedelta(seconds=round(seconds)))
+    return str(timedelta(seconds=round(seconds)))
 
 
 def clock(seconds: float) -> str:
     """The time of day in so many seconds, with the date unless it is today."""
-    now = dt.datetime.now().astimezone()
+    current = now()
     try:
-        then = now + dt.timedelta(seconds=seconds)
+        then = current + timedelta(seconds=seconds)
     except OverflowError:
         return "-"
-    return then.strftime("%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M")
+    return then.strftime("%H:%M" if then.date() == current.date() else "%Y-%m-%d %H:%M")

@@ -29,7 +29,7 @@ from bough.bounds.capture import captured
 from bough.bounds.inputs import least
 from bough.bounds.kernels import Lines, Moments, Record, Signs
 from bough.bounds.reduced import Reduced, Stem
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.domain.arrays import Arrays
 from bough.network import walk
 
@@ -383,18 +383,18 @@ class Moves:
             graph.replay()
             return
         if self._capture and name in self._graphs:
-            clock = Deadline.never()
+            clock = Clock.start()
             self._graphs[name] = graph = captured(getattr(self.climb, name), "a step of ascent")
             self._capture = graph is not None
-            self.capture_seconds += clock.elapsed()
+            self.capture_seconds += clock.seconds()
             if graph is not None:
                 graph.replay()
                 return
-        clock = Deadline.never()
+        clock = Clock.start()
         getattr(self.climb, name)()
         if name not in self._graphs:
             self._graphs[name] = None
-            self.capture_seconds += clock.elapsed()
+            self.capture_seconds += clock.seconds()
 
 
 @final

@@ -35,7 +35,7 @@ from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
 from bough.bounds.witness import AbstractWitness
-from bough.budget import Deadline, OutOfTime
+from bough.budget import Clock, Deadline, OutOfTime
 from bough.domain.arrays import Arrays
 from bough.domain.batch import Bounds, DomainBatch, Relaxation
 from bough.network.graph import Network
@@ -183,7 +183,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
 
         Clauses that this leaves open get ReLU bounds of their own, and a second ascent over these.
         """
-        clock = Deadline.never()
+        clock = Clock.start()
         for box in self._boxes.unique().tolist():
             whole = self._problem.property.boxes[box].on(self._device)
             root = self._config.intermediate.at_root(self._network, whole, deadline, self._witness)
@@ -206,7 +206,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         for _ in range(MOST_REPEATS):
             left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
             before = bounded.domains.lower[left]
-            if not len(left) or clock.elapsed() > ROOT_SHARE * deadline.remaining():
+            if not len(left) or clock.seconds() > ROOT_SHARE * deadline.remaining():
                 break
             try:
                 bounded = self._again(bounded, left, by_box, cutoff, deadline)
@@ -214,7 +214,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 break
             if not bool((bounded.domains.lower[left] > before + LEAST_GAIN * before.abs()).any()):
                 break
-        self._notes["root_seconds"] = clock.elapsed()
+        self._notes["root_seconds"] = clock.seconds()
         return bounded
 
     def _roots(self) -> DomainBatch:
@@ -274,7 +274,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
 
     def _refreshed(self, domains: DomainBatch, deadline: Deadline) -> DomainBatch:
         """Every domain's own ReLU bounds after its last split; the dual of a ReLU that this decides begins at 0."""
-        clock = Deadline.never()
+        clock = Clock.start()
         lower, upper = domains.bounds.lower.clone(), domains.bounds.upper.clone()
         for place, rows in self._by_place(domains):
             some = domains[rows]
@@ -287,7 +287,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         bounds, duals = Bounds(lower, upper), domains.carried(Duals)
         decided = (domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots]
         p = torch.where(decided, 0.0, duals.p)
-        self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.elapsed()
+        self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.seconds()
         return replace(domains, bounds=bounds, start=Duals(p, duals.logits))
 
     def _bound(self, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:

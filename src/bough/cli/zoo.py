@@ -2,10 +2,10 @@
 
 import argparse
 import math
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bough.budget import Clock, Deadline
 from bough.cli.shared import (
     MOST_THREADS,
     NETWORK_HELP,
@@ -23,7 +23,6 @@ from bough.errors import BadInput
 from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
-    from bough.budget import Deadline
     from bough.making.trial import TrialRecipe
 
 TELL_EVERY, TELL_PROBES = 10.0, 2.0  # seconds
@@ -161,16 +160,16 @@ class Ticks:
     """A line now and then about something that takes long, where no other was said for a while."""
 
     def __init__(self, every: float = TELL_EVERY) -> None:
-        self._said, self._every = time.monotonic(), every
+        self._said, self._every = Clock.start(), every
 
     def __call__(self, words: str, done: int | None = None, total: int | None = None) -> None:
         """Say what is being done, and how much of it is, if no line was said for a while."""
-        if time.monotonic() - self._said > self._every:
+        if self._said.seconds() > self._every:
             self.line(words if done is None else f"{words}: {done} of {total}")
 
     def line(self, words: str) -> None:
         """Say a line in any case."""
-        self._said = time.monotonic()
+        self._said = Clock.start()
         say(words)
 
 
@@ -226,7 +225,7 @@ def _properties_from(options: argparse.Namespace) -> int:
     return 0 if rows else UNFINISHED
 
 
-def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
+def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     import torch
 
     from bough.api import load_network

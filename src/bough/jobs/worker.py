@@ -9,11 +9,11 @@ import pickle
 import signal
 import sys
 import threading
-import time
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 READY, BEGUN, ANSWER, FAILURE = "ready", "begun", "answer", "failure"
@@ -86,7 +86,7 @@ def _end_with(parent: int) -> None:
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(0.5)
+        sleep(0.5)
     os._exit(1)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bough.bounds.base import AbstractSession, Evidence
 from bough.bounds.witness import AbstractWitness
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.errors import BadInput
 from bough.problem.problem import Problem
@@ -72,12 +72,12 @@ class Certifier(AbstractWitness):
     @np.errstate(all="ignore")  # what is no number proves nothing
     def root(self, box: int) -> Bounds:
         """Write what was told, and derive it."""
-        clock = Deadline.never()
+        clock = Clock.start()
         for neurons, slots, slopes, proved in self._pending:
             self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
         self._pending.clear()
         region = self._claims.root(box)
-        self._seconds += clock.elapsed()
+        self._seconds += clock.seconds()
         return Bounds(torch.from_numpy(region.lower), torch.from_numpy(region.upper))
 
     @np.errstate(all="ignore")  # what is no number proves nothing
@@ -85,12 +85,12 @@ class Certifier(AbstractWitness):
         self, clauses: Tensor, neurons: Tensor, slots: Tensor, duals: tuple[Tensor, Tensor], proved: Tensor
     ) -> None:
         """Write what helps, clause by clause: each stands on what was written before."""
-        clock = Deadline.never()
+        clock = Clock.start()
         slopes, weights, values = (as_numpy(t) for t in (*duals, proved))
         for k, clause in enumerate(as_numpy(clauses).tolist()):
             head = (self._claims.clauses[clause].box, clause + 1)
             self._learn(lemma_of(head, as_numpy(neurons), as_numpy(slots), slopes[k], weights[k]), values[k])
-        self._seconds += clock.elapsed()
+        self._seconds += clock.seconds()
 
     def for_clauses(self, clauses: Tensor) -> Bounds:
         """What is known of them by now."""
@@ -129,7 +129,7 @@ class Certifier(AbstractWitness):
         closed = (domains.lower > cutoff).nonzero()[:, 0]
         if not len(closed):
             return domains.lower
-        clock = Deadline.never()
+        clock = Clock.start()
         members = domains[closed]
         leaves = unproved(self._claims, session, members)
         left = np.ones(len(leaves), dtype=bool)
@@ -139,7 +139,7 @@ class Certifier(AbstractWitness):
             for part in in_parts(chunk):
                 self._writer.write(part)
             self._forms[name] = self._forms.get(name, 0) + len(chunk)
-        self._seconds += clock.elapsed()
+        self._seconds += clock.seconds()
         if not left.any():
             return domains.lower
         self._reopened += int(left.sum())

@@ -8,7 +8,6 @@ was interrupted goes on as if it had not been.
 import io
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.errors import BadInput, NetworkError
 from bough.files.reading import LINES_LIMIT, parsed_json, read_bytes
 from bough.files.writing import write_bytes, write_text
@@ -169,9 +168,9 @@ def train(
         for epoch in range(first, recipe.epochs):
             if limit.passed():
                 return None
-            started = time.perf_counter()
+            clock = Clock.start()
             figures = _epoch(model, optimiser, recipe, train_set, epoch, tick)
-            seconds = time.perf_counter() - started
+            seconds = clock.seconds()
             errors = evaluate(model, test_set, recipe.eps, evaluated)
             line = {"epoch": epoch + 1, "of": recipe.epochs, "eps": recipe.radius(epoch), **figures}
             line |= {**asdict(errors), "seconds": seconds}

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bough.budget import Deadline
+from bough.budget import Clock
 from bough.errors import CertificateError, UnreadableCertificate
 from bough.problem.problem import Problem
 from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, ProblemHashes, Torn, read
@@ -61,7 +61,7 @@ class _Seen:
     point: Point | None = None
     verdict: str | None = None
     search_seconds: float | None = None
-    clock: Deadline = field(default_factory=Deadline.never)
+    clock: Clock = field(default_factory=Clock.start)
 
 
 def check(problem: Problem, path: Path, *, exact: bool = False) -> Report:
@@ -81,7 +81,7 @@ def check(problem: Problem, path: Path, *, exact: bool = False) -> Report:
         outcome, reason = Outcome.INVALID, str(wrong)
     except OSError as error:
         raise CertificateError(f"cannot read {path}: {error.strerror or error}; check the path") from error
-    return Report(outcome, reason, seen.verdict, seen.leaves, seen.clock.elapsed(), seen.search_seconds)
+    return Report(outcome, reason, seen.verdict, seen.leaves, seen.clock.seconds(), seen.search_seconds)
 
 
 def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tuple[Outcome, str]:
