@@ -26,7 +26,7 @@ from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause, Property
-from bough.verdict.certificate import SLOPES, Leaves, Question, Writer
+from bough.verdict.certificate import SLOPES, Leaves, ProblemHashes, Writer
 from bough.verdict.check import check
 
 CHUNK = 4096
@@ -91,7 +91,7 @@ def made_up(leaves: int, path: Path) -> tuple[Problem, int]:
     one = torch.ones(8, dtype=torch.float64)
     clause = Clause(0, one[:1, None], torch.tensor([-1e3]).double(), (False,))
     problem = load_problem(load_network(path.with_suffix(".onnx")), Property((Box(-one, one),), (clause,)))
-    writer = Writer(path, Question.of(problem.network, problem.property))
+    writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
     order = np.random.default_rng(0).permutation(1 << depth)
     for first in range(0, len(order), CHUNK):
         mine = order[first : first + CHUNK]

@@ -28,7 +28,7 @@ from bough.branching.base import highest
 from bough.branching.filtered import Filtered
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, Relaxation, split
-from bough.learning.gnn import PRESETS, build
+from bough.learning.presets import KNOWN_MODELS, build
 from bough.learning.scene import Graph, see
 from bough.learning.scorer import Scorer
 from bough.options import Options
@@ -121,7 +121,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--networks", help="of base,wide,deep; on a CPU base only, by default")
     parser.add_argument("--domains", help=f"decided together; {DOMAINS} by default")
-    parser.add_argument("--presets", default=",".join(PRESETS))
+    parser.add_argument("--presets", default=",".join(KNOWN_MODELS.names()))
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, help="the figures are added to this file")
     options = parser.parse_args()

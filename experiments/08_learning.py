@@ -94,10 +94,11 @@ def folder_of(table: str) -> Path:
 
 def together(commands: Iterable[list[object]]) -> None:
     """Commands of bough's, at the same time; one that its time limit ended has left something to go on with."""
-    running = []
+    path = os.pathsep.join(filter(None, (str(TABLES.parent), os.environ.get("PYTHONPATH"))))
+    environment, running = {**os.environ, "PYTHONPATH": path}, []  # with the laboratory's models
     for words in commands:
         print("bough", *words, file=sys.stderr, flush=True)
-        running.append(subprocess.Popen([sys.executable, "-m", "bough", *map(str, words)]))
+        running.append(subprocess.Popen([sys.executable, "-m", "bough", *map(str, words)], env=environment))
     if failed := [process.returncode for process in running if process.wait() not in (0, UNFINISHED)]:
         sys.exit(failed[0])
 

@@ -18,6 +18,7 @@ shift 2
 python=${PYTHON:-python}
 data=${BOUGH_DATA:?the folder with data/ and vnncomp/}
 cd "$(dirname "$0")/.."
+export PYTHONPATH="$PWD/experiments${PYTHONPATH:+:$PYTHONPATH}" # the laboratory's models and rules
 mkdir -p "$out"
 
 bench() { # instances, name, runs at once, and what else `bough bench` is told

@@ -40,7 +40,7 @@ from bough.verdict.certificate import (
     Leaves,
     Lemma,
     Point,
-    Question,
+    ProblemHashes,
     framed,
 )
 from soundness.second import TOLERANCE, Opinion, entries
@@ -174,13 +174,13 @@ def _spliced(subject: Subject, random: Random) -> bytes:
 
 
 def _another_network(subject: Subject, random: Random, others: list[Subject]) -> Damaged | None:
-    told = Question.of(subject.problem.network, subject.problem.property)
+    told = ProblemHashes.of(subject.problem.network, subject.problem.property)
     fit = [o for o in others if not np.array_equal(_asked(o).network, told.network)]
     return Damaged(subject.data, "hash", fit[int(random.integers(len(fit)))].problem) if fit else None
 
 
 def _another_property(subject: Subject, random: Random, others: list[Subject]) -> Damaged | None:
-    told = Question.of(subject.problem.network, subject.problem.property)
+    told = ProblemHashes.of(subject.problem.network, subject.problem.property)
     fit = [
         o
         for o in others
@@ -195,15 +195,15 @@ def _another_property(subject: Subject, random: Random, others: list[Subject]) -
     return Damaged(subject.data, "hash", replace(subject.problem, property=moved))
 
 
-def _asked(subject: Subject) -> Question:
+def _asked(subject: Subject) -> ProblemHashes:
     first = subject.chunks[0]
-    assert isinstance(first, Question)
+    assert isinstance(first, ProblemHashes)
     return first
 
 
 def _resealed(subject: Subject, problem: Problem, words: str) -> Damaged:
     """The same proof for another problem, which is unsafe."""
-    question = Question.of(problem.network, problem.property)
+    question = ProblemHashes.of(problem.network, problem.property)
     return Damaged(sealed([question, *subject.chunks[1:]], subject.verdict), "unsafe", problem, words=words)
 
 

@@ -18,13 +18,13 @@ from bough.falsify.base import NoAttack
 from bough.falsify.pgd import GradientAttack
 from bough.learning.brancher import FailSafe, Learnt
 from bough.learning.model import AbstractModel
-from bough.learning.online import Online
 from bough.learning.scene import Graph, Scene
 from bough.options import Options
 from bough.plan import search_plan
 from bough.problem.problem import Problem
 from bough.search.loop import MemoryLimits, Search, search
 from bough.verdict.result import Result
+from laboratory.online import Online
 
 SECONDS = 5.0  # of one search, which ends long before by the next two
 # Bounds of one search: what is not decided by then is no disagreement. A count, so that a case repeats.

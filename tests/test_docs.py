@@ -3,28 +3,52 @@
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import hard_case
+from tests.problem.test_onnx import check, model, node
+from tests.support import Judged, hard_case
 from tests.test_readme import blocks, commands, ran
 
 import bough
 from bough.api import solve
-from bough.branching.base import AbstractBrancher
+from bough.bounds.base import KNOWN_BOUNDERS, BounderSettings
+from bough.bounds.intermediate import TightBounds
+from bough.branching.babsr import BaBSR
+from bough.branching.base import KNOWN_RULES, AbstractBrancher, RuleSettings
+from bough.budget import Deadline
 from bough.cli import _parser
+from bough.errors import BadInput
+from bough.falsify.base import NoAttack
 from bough.options import Options
+from bough.problem import onnx
+from bough.search.loop import Search, search
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))  # without the notebook, whose commands were right when a note was written
 
 
+def defined(page: str, *numbers: int) -> dict[str, Any]:
+    """What some of a page's blocks of Python define."""
+    space: dict[str, Any] = {"__name__": "page"}
+    for number in numbers:
+        exec(compile(blocks("python", DOCS / page)[number], page, "exec"), space)
+    return space
+
+
+def in_contributing(words: str) -> str:
+    """The block of Python in CONTRIBUTING.md that has these words."""
+    text = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = re.findall(r"^   ```python\n(.*?)^   ```", text, flags=re.MULTILINE | re.DOTALL)
+    (block,) = [textwrap.dedent(block) for block in found if words in block]
+    return block
+
+
 def shown_brancher(**fields: int) -> AbstractBrancher[Any]:
     """The rule of the page, made by the page's own code."""
-    space: dict[str, Any] = {"__name__": "page"}
-    exec(compile(blocks("python", DOCS / "howto-brancher.md")[0], "howto-brancher.md", "exec"), space)
-    rule = space["DearestChord"](**fields)
+    rule = defined("howto-brancher.md", 0)["DearestChord"](**fields)
     assert isinstance(rule, AbstractBrancher)
     return rule
 
@@ -44,6 +68,48 @@ def test_the_brancher_of_the_page_decides_in_searches():
     result = solve(problem, Options(bounds="lp", branching=shown_brancher(), intermediate="fixed", attack=False))
     assert result.branches > 2
     assert result.notes["chord_decisions"] == result.branches / 2
+
+
+@pytest.mark.parametrize(("kind", "seed", "safe"), [("dense", 5, True), ("residual", 4, True), ("pooled", 3, False)])
+def test_the_bounder_of_the_page_proves_no_more_than_is_true_and_finds_what_enumeration_finds(kind, seed, safe):
+    case = hard_case(kind, seed, safe=safe)
+    judged = Judged(defined("howto-bounder.md", 0)["PlainBounds"](), case)
+    result = search(Search(case.problem, judged, BaBSR(), NoAttack(), Deadline.never(), batch=16))
+    assert result.verdict.value == ("verified" if case.least > 0 else "falsified")
+    assert result.branches
+
+
+def test_the_bounder_of_the_page_takes_the_place_of_a_name():
+    problem = hard_case("dense", 5, safe=True).problem
+    bounder = defined("howto-bounder.md", 0)["PlainBounds"]()
+    assert solve(problem, Options(bounds=bounder, branching="babsr", attack=False)).verdict.value == "verified"
+    with pytest.raises(BadInput, match="needs"):
+        Options(bounds=bounder, branching=shown_brancher())
+
+
+def test_the_entries_of_the_pages_make_what_the_pages_show():
+    (rule,) = defined("howto-brancher.md", 0, 2)["RULES"]
+    assert repr(rule.make(RuleSettings())) == repr(shown_brancher())
+    (bounder,) = defined("howto-bounder.md", 0, 2)["BOUNDERS"]
+    assert bounder.make(BounderSettings(TightBounds())).intermediate == TightBounds()
+    for entry, known in ((rule, KNOWN_RULES), (bounder, KNOWN_BOUNDERS)):
+        assert entry.name not in known.names()
+    assert bounder.usual_rule in KNOWN_RULES.names()
+
+
+def test_the_operator_of_the_guide_is_read_as_the_runtime_computes_it(monkeypatch):
+    space = dict(vars(onnx))
+    exec(in_contributing("def _leaky_relu"), space)
+    monkeypatch.setattr(onnx, "CONVERT", {**onnx.CONVERT, "LeakyRelu": space["_leaky_relu"]})
+    monkeypatch.setattr(onnx, "SUPPORTED", [*onnx.SUPPORTED, "LeakyRelu"])
+    for alpha in (0.1, 1.5):
+        check(model([node("LeakyRelu", "x", alpha=alpha)], {}, (1, 3, 7, 6)))
+
+
+def test_the_test_of_the_guide_passes_for_a_rule_that_is_there():
+    space: dict[str, Any] = {}
+    exec(in_contributing("my-rule").replace("my-rule", "widest"), space)
+    space["test_a_search_by_the_rule_ends"]()
 
 
 @pytest.mark.parametrize("page", ["howto-property.md"])

@@ -18,9 +18,9 @@ NAMES_BY_TRADE = (
     "bough.learning.rules.weights_for.bounder",
     "bough.learning.rules.known.bounder",
     # What is written to files and read from them are words.
-    "bough.learning.dataset.Card.bounder",
-    "bough.learning.dataset.Card.rule",
-    "bough.learning.weights.Card.bounder",
+    "bough.learning.dataset.SampleCard.bounder",
+    "bough.learning.dataset.SampleCard.rule",
+    "bough.learning.weights.WeightsCard.bounder",
 )
 
 

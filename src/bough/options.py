@@ -139,7 +139,8 @@ class Strategy:
             learnt = [entry.name for entry in KNOWN_RULES.entries() if entry.learnt]
             raise BadInput(f"only learnt rules have weights: give --branching {', '.join(learnt)}")
         fitting = self.fitting() if self.needs else ()
-        if self.needs and (self.needs - (self.offers or self.needs) or not fitting):
+        offers = self.needs if self.offers is None else self.offers
+        if self.needs and (self.needs - offers or not fitting):
             needed = " and ".join(sorted(need.value for need in self.needs))
             advice = (
                 f"use --bounds {' or '.join(fitting)}" if fitting else "no bounds have that on a GPU, use --device cpu"

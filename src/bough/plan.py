@@ -154,13 +154,13 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     policy_name = str(options.intermediate)
     if options.intermediate == AUTO and entry is not None:
         policy_name = entry.usual_relu_bounds if options.certificate is None else entry.certified_relu_bounds
-    policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry(policy_name).make()
-    if options.gap is not None or options.semantics == "float32":
-        policy = policy.unconditional()  # a minimum is about safe points, too, and so is what execution makes of them
-    halves = Capability.INPUT_PARTS in brancher.needs
     if isinstance(options.bounds, AbstractBounder):
         bounder = options.bounds
     else:
+        policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry(policy_name).make()
+        if options.gap is not None or options.semantics == "float32":
+            policy = policy.unconditional()  # a minimum is about safe points, too, and so is what execution makes of it
+        halves = Capability.INPUT_PARTS in brancher.needs
         bounder = KNOWN_BOUNDERS.entry(name).make(BounderSettings(policy, device, halves))
     batch = options.batch or (FOREIGN_BATCH if entry is None else entry.batch(network, device))
     settings = Settings(

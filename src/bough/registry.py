@@ -44,8 +44,12 @@ class _Declared:
 class Registry(Generic[Kind]):
     """All strategies of one kind: those in bough's own folders, then those of other packages."""
 
-    def __init__(self, kind: str, constant: str, folders: tuple[str, ...], entry: type[Kind]) -> None:
+    def __init__(
+        self, kind: str, constant: str, folders: tuple[str, ...], entry: type[Kind], *, automatic: bool = True
+    ) -> None:
+        """With `automatic`, users may also say "auto", and whoever resolves that chooses a name."""
         self.kind = kind
+        self._choices = ("auto",) if automatic else ()
         self._constant, self._folders, self._entry = constant, folders, entry
 
     def words(self, *, comparison: bool = False) -> Mapping[str, str]:
@@ -66,7 +70,7 @@ class Registry(Generic[Kind]):
     def check(self, name: str) -> None:
         """Refuse a name that no strategy has."""
         if name not in self._own and name not in self._foreign:
-            raise BadInput(f"there is no {self.kind} '{name}'; there are: {', '.join(('auto', *self.names()))}")
+            raise BadInput(f"there is no {self.kind} '{name}'; there are: {', '.join((*self._choices, *self.names()))}")
 
     def entry(self, name: str) -> Kind:
         """The entry of that name; its module is imported now."""

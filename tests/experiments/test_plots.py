@@ -14,6 +14,7 @@ from tests.experiments.runs import failure, run, timeout
 from bough.drawing import pen
 from bough.errors import BadInput, OutputError
 from bough.learning import curves
+from bough.learning.lessons import EpochFigures, Figures, FiguresByDepth
 from laboratory import plots
 
 RUNS = [
@@ -157,11 +158,15 @@ def test_bad_tracks(tracks, says):
 # Files
 
 HISTORY = [
-    {
-        "epoch": k,
-        "training": {"loss": 1 / k, "accuracy": 1 - 1 / k},
-        "validation": {"loss": 2 / k, "accuracy": 0.5, "by_depth": {"0-3": {"accuracy": 0.5, "samples": 3}}},
-    }
+    EpochFigures(
+        epoch=k,
+        of=3,
+        rate=1e-3,
+        training=FiguresByDepth(3, 1 / k, 1 - 1 / k, 0.0, 0.0, {}),
+        validation=FiguresByDepth(3, 2 / k, 0.5, 0.0, 0.0, {"0-3": Figures(3, 2 / k, 0.5, 0.0, 0.0)}),
+        best=True,
+        seconds=1.0,
+    )
     for k in range(1, 4)
 ]
 DRAWN = {

@@ -1,10 +1,12 @@
 """Bounds at unsafe points hold at real ones: counterexamples of competition instances lie inside them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from bough.api import load_network, load_problem, solve
-from bough.bounds.intermediate import Asked
+from bough.bounds.intermediate import ClauseBatch
 from bough.bounds.optimised import OptimisedBounds
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
@@ -31,18 +33,18 @@ def test_a_counterexample_lies_inside_the_bounds_at_unsafe_points(bough_data, be
     values = walk.forward(problem.network, torch.tensor(found.x).reshape(1, *problem.network.input_shape))
     assert float(clause.margins(values[-1].reshape(1, -1))) <= 0
     policy, never = OptimisedBounds(), Deadline.never()
-    where = policy.at_root(problem.network, problem.property.boxes[clause.box], never)
+    region = policy.at_root(problem.network, problem.property.boxes[clause.box], never)
     numbers = torch.tensor([found.clause])
-    question = Asked(numbers, clause.coefficients[None], clause.offsets[None], where.bounds, never)
-    memory: dict[str, object] = {}
+    clauses = ClauseBatch(numbers, clause.coefficients[None], clause.offsets[None], region.bounds, never)
+    clause_bounds = policy.for_clauses(problem.network, region)
+    assert clause_bounds is not None
     for _ in range(4):
-        bounds = policy.for_clauses(problem.network, where, question, memory)
-        question = Asked(numbers, question.rows, question.offsets, bounds, never)
+        clauses = replace(clauses, bounds=clause_bounds.tightened(clauses))
     z = torch.cat([values[problem.network.nodes[i].inputs[0]].reshape(-1) for i in problem.network.relus])
     slack = 1e-9 * (1 + z.abs())
-    assert bool((question.bounds.lower[0] <= z + slack).all())
-    assert bool((z - slack <= question.bounds.upper[0]).all())
-    assert narrower(question.bounds, where.bounds)
+    assert bool((clauses.bounds.lower[0] <= z + slack).all())
+    assert bool((z - slack <= clauses.bounds.upper[0]).all())
+    assert narrower(clauses.bounds, region.bounds)
 
 
 def narrower(one: Bounds, other: Bounds) -> bool:

@@ -22,12 +22,12 @@ from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.learning.brancher import FailSafe, Learnt
 from bough.learning.model import AbstractModel
-from bough.learning.online import Online
 from bough.learning.scene import Graph, Scene
 from bough.problem.problem import Problem
 from bough.search.ahead import CountedLookAhead
 from bough.search.loop import Search, search
 from bough.verdict.result import Result, Verdict
+from laboratory.online import Online
 
 KINDS = ("dense", "convolutional", "residual", "pooled")
 

@@ -17,7 +17,17 @@ from tests.support import generator, normal, sequential
 from bough.errors import BadInput, OutputError
 from bough.files.writing import write_bytes
 from bough.learning import dataset
-from bough.learning.dataset import Card, Manifest, Part, encode, read, read_card, read_shard, read_shards, split_of
+from bough.learning.dataset import (
+    Manifest,
+    Part,
+    SampleCard,
+    encode,
+    read,
+    read_card,
+    read_shard,
+    read_shards,
+    split_of,
+)
 from bough.learning.labels import Collected
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, Scene
@@ -26,7 +36,7 @@ from bough.problem.onnx import read_network
 from bough.problem.onnx_writer import write_network
 
 WIDE = ("lower", "upper", "zero", "above", "below", "through", "before", "after")
-CARD = Card(
+CARD = SampleCard(
     name="tiny-dots-train0",
     network="tiny",
     sha256="",
@@ -104,7 +114,7 @@ class Folder:
     def manifest(self) -> Manifest:
         return Manifest(self.path, {"samples": 20}, self.notes.append)
 
-    def write(self, card: Card, data: bytes) -> Path:
+    def write(self, card: SampleCard, data: bytes) -> Path:
         path = dataset.shard_path(self.path, card.name)
         write_bytes(path, data, parents=True)
         return path
@@ -162,8 +172,8 @@ def test_a_card_that_lies_about_its_samples_is_a_defect():
 @pytest.mark.parametrize("wrong", [{"mode": "deepest"}, {"image": "1"}, {"image": True}, {"clip": 1}, {"eps": "0.1"}])
 def test_a_card_holds_what_it_should(wrong):
     with pytest.raises(BadInput):
-        Card.read({**asdict(CARD), **wrong})
-    assert Card.read({**asdict(CARD), "else": 1}) == CARD
+        SampleCard.read({**asdict(CARD), **wrong})
+    assert SampleCard.read({**asdict(CARD), "else": 1}) == CARD
 
 
 # Folders
@@ -324,7 +334,7 @@ def test_a_folder_without_samples_is_bad_input(tmp_path):
 
 def test_a_manifest_goes_on_where_it_was(folder):
     with folder.manifest() as again:
-        assert [Card.read(entry) for entry in again.by_name.values()] == folder.cards
+        assert [SampleCard.read(entry) for entry in again.by_name.values()] == folder.cards
         again.settle([card.name for card in reversed(folder.cards)])
     with folder.manifest() as once_more:
         assert list(once_more.by_name) == [card.name for card in reversed(folder.cards)]

@@ -14,10 +14,8 @@ from bough.errors import BadInput
 from bough.learning import features
 from bough.learning.features import (
     IN_UNITS_OF_THE_BOUND,
-    INPUT,
     OUTPUT,
     RELU,
-    InputColumn,
     OutputColumn,
     ReluColumn,
     ScaledRelus,
@@ -26,7 +24,7 @@ from bough.learning.features import (
     fit,
     named,
 )
-from bough.learning.gnn import build
+from bough.learning.presets import KNOWN_MODELS, build
 from bough.learning.scene import Scene
 
 # Unchanged when layers of a network are rescaled against each other.
@@ -41,12 +39,11 @@ CASES = [("dense", 1, "lp"), ("convolutional", 4, "dual"), ("residual", 1, "dual
 
 
 def test_every_column_has_a_row_and_a_name():
-    for table, columns in ((INPUT, InputColumn), (RELU, ReluColumn), (OUTPUT, OutputColumn)):
+    for table, columns in ((RELU, ReluColumn), (OUTPUT, OutputColumn)):
         assert list(table) == list(columns)
     _, graph, scene = seen("dense", 1)
     view = View(graph, scene)
     assert features.relus(view, list(ReluColumn)).shape == (*scene.lower.shape, len(ReluColumn))
-    assert features.inputs(view, list(InputColumn)).shape == (*scene.point.shape, len(InputColumn))
     assert features.output(view, list(OutputColumn)).shape == (len(scene), len(OutputColumn))
     assert named(["gap", "lower"]) == (ReluColumn.GAP, ReluColumn.LOWER)
     with pytest.raises(BadInput, match="'luck' is not a valid ReluColumn"):
@@ -127,11 +124,9 @@ def test_the_score_is_babsrs_where_slopes_are_its_own():
 
 
 @pytest.mark.parametrize(("kind", "seed", "bounder"), CASES)
-def test_columns_of_inputs_and_output(kind, seed, bounder):
+def test_columns_of_the_output(kind, seed, bounder):
     problem, graph, scene = seen(kind, seed, bounder)
     view = View(graph, scene)
-    sides = torch.stack([scene.input_lower, scene.input_upper, scene.point], dim=-1)
-    assert torch.equal(features.inputs(view, list(InputColumn)), sides)
     found = features.output(view, list(OutputColumn)).double().numpy()
     for d in range(len(scene)):
         c = scene.functional[d].double().numpy()
@@ -148,7 +143,7 @@ def test_reduced_columns_need_no_relaxation():
     _, graph, scene = seen("convolutional", 4)
     blind = {"zero", "above", "below", "through", "before", "after", "point"}
     other = Scene(**{k: torch.rand_like(v) if k in blind else v for k, v in scene.named().items()})
-    for preset in ("paper", "paper-code", "local", "fast"):
+    for preset in KNOWN_MODELS.names():
         torch.manual_seed(0)
         model = build(preset, reduced=True)
         with torch.no_grad():
@@ -214,8 +209,7 @@ def test_what_is_all_but_proved_looks_nearly_proved():
     assert torch.equal(View(graph, view.scene, reduced=True).way, torch.full_like(view.way, 1e-6))
 
 
-def test_fitting_leaves_models_without_figures_alone():
-    fit(build("paper", width=4), iter(lambda: pytest.fail("nothing has to be seen"), None))
+def test_fitting_on_nothing_changes_nothing():
     model = build("local")
     fit(model, [])
     assert bool((model.state_dict()["relus.standard.spread"] == 1).all())
@@ -237,7 +231,6 @@ def test_no_scene_makes_a_feature_that_is_not_a_number(data):
     view = View(graph, Scene(**arrays))
     for found in (
         features.relus(view, list(ReluColumn)),
-        features.inputs(view, list(InputColumn)),
         features.output(view, list(OutputColumn)),
         ScaledRelus(list(ReluColumn))(view),
         features.ScaledOutput(list(OutputColumn))(view),

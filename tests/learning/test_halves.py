@@ -13,14 +13,14 @@ from bough.branching.random import RandomChoice
 from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
-from bough.learning.gnn import build
 from bough.learning.halves import Halves, cut, slopes
 from bough.learning.labels import Collected, Collector, Plan
-from bough.learning.lessons import Aim, Lessons, Tally
+from bough.learning.lessons import Aim, Lessons, LessonTally
 from bough.learning.loss import judge
 from bough.learning.model import AbstractModel
+from bough.learning.presets import TrainingRecipe, build
 from bough.learning.scene import Graph, Scene, see
-from bough.learning.train import Recipe, train
+from bough.learning.train import train
 from bough.network import walk
 from bough.problem.problem import Problem
 from bough.problem.property import Ball, Box, Property
@@ -161,7 +161,7 @@ def lessons() -> tuple[Lessons, Lessons]:
 
 def test_inputs_can_be_learnt_about(tmp_path, lessons):
     training, _ = lessons
-    recipe = Recipe("paper", epochs=30, rate=5e-3, batch=4, group=4, inputs=True, seed=1)
+    recipe = TrainingRecipe("paper", epochs=30, rate=5e-3, batch=4, group=4, inputs=True, seed=1)
     trained = train(
         recipe,
         training,
@@ -173,15 +173,15 @@ def test_inputs_can_be_learnt_about(tmp_path, lessons):
         lambda r: build(r.preset, width=16),
     )
     first, last = trained.history[0], trained.history[-1]
-    assert last["training"]["loss"] < 0.8 * first["training"]["loss"]
+    assert last.training.loss < 0.8 * first.training.loss
     part = training.parts[0]
     scores = recipe.aim.scores(trained.model, part)
     assert scores.shape == (len(part), part.children.shape[1] + part.graph.network.inputs)
     assert torch.equal(scores[:, : part.children.shape[1]], trained.model(part.graph, part.scene))
     both = torch.cat([part.improvements(), part.input_improvements()], dim=1)
-    tally = Tally(CPU)
+    tally = LessonTally(CPU)
     recipe.aim.losses(scores, part, tally)
-    assert tally.figures()["accuracy"] == pytest.approx(float(judge(scores, both).relative.float().mean()))
+    assert tally.figures().accuracy == pytest.approx(float(judge(scores, both).relative.float().mean()))
 
 
 def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
@@ -189,7 +189,7 @@ def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
     silent = Lessons(tuple(replace(part, halves=None) for part in validation.parts), CPU)
 
     def run(given: Lessons, model: AbstractModel) -> None:
-        recipe = Recipe("paper", epochs=1, inputs=True)
+        recipe = TrainingRecipe("paper", epochs=1, inputs=True)
         train(recipe, training, given, tmp_path, lambda _: None, lambda *_: None, NEVER, lambda _: model)
 
     with pytest.raises(BadInput, match=r"1 of 1 properties for validation say nothing about inputs; label them with"):
@@ -198,4 +198,4 @@ def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
         with pytest.raises(BadInput, match="scores ReLUs only"):
             run(validation, model)
     with pytest.raises(BadInput, match="say nothing about inputs; label with --inputs"):
-        Aim(inputs=True).losses(torch.zeros(1, 1), silent.parts[0], Tally(CPU))
+        Aim(inputs=True).losses(torch.zeros(1, 1), silent.parts[0], LessonTally(CPU))

@@ -5,7 +5,7 @@ import torch
 from tests.learning.tiny import BOUNDERS, Tiny, Told, open_domains
 from tests.support import hard_case, relaxation_of
 
-from bough.learning.gnn import PRESETS, build
+from bough.learning.presets import KNOWN_MODELS, build
 from bough.learning.scene import Graph, Scene, see
 from bough.learning.scorer import Scorer
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_captured_runs_as_it_is(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", KNOWN_MODELS.names())
 def test_a_captured_model_scores_as_it_does_itself(preset):
     graph, scene = seen()
     device = torch.device("cuda")

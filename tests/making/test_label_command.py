@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -216,7 +217,7 @@ def test_trees_are_grown_and_learnt_from(label, capsys):
     told = json.loads((label.folder / "better" / "training.json").read_text())["recipe"]
     assert (told["measure"], told["loss"], told["start"]) == ("size", "expected", "cifar-local")
     (old, was), (new, card) = load(shipped("cifar-local")), load(label.folder / "better" / "weights.safetensors")
-    assert card.data["start"]["settings"] == was.settings  # where they are from is not lost
+    assert asdict(card)["data"]["start"]["settings"] == was.settings  # where they are from is not lost
     assert isinstance(old, Local)
     assert isinstance(new, Local)
     assert torch.equal(old.relus.standard.mean, new.relus.standard.mean)  # scales stay

@@ -414,14 +414,14 @@ def _shards() -> tuple[bytes, ...]:
 
 
 def _weights() -> tuple[bytes, ...]:
-    from bough.learning.gnn import build
-    from bough.learning.weights import Card, save
+    from bough.learning.presets import build
+    from bough.learning.weights import WeightsCard, save
 
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for preset in ("local", "fast"):
             paths.append(Path(folder) / f"{preset}.safetensors")
-            save(paths[-1], build(preset), Card("dual"))
+            save(paths[-1], build(preset), WeightsCard("dual"))
         return tuple(path.read_bytes() for path in paths)
 
 

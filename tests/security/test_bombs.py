@@ -21,13 +21,13 @@ from bough.api import load_network, load_problem
 from bough.bench.ledger import read_records
 from bough.cli import main
 from bough.errors import BadInput, NetworkError, PropertyError
-from bough.learning.dataset import Card, read_shards
+from bough.learning.dataset import SampleCard, read_shards
 from bough.learning.labels import MODES
 from bough.problem.images import read_image
 from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference
 from bough.problem.vnnlib import parse_property
-from bough.verdict.certificate import MOST_BYTES, MOST_LEAVES, SLOPES, Leaves, Lemma, Question
+from bough.verdict.certificate import MOST_BYTES, MOST_LEAVES, SLOPES, Leaves, Lemma, ProblemHashes
 
 node = helper.make_node
 
@@ -172,9 +172,9 @@ def test_lines_that_nest_too_deep(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"name": "../../x"}, {"name": "/x"}, {"sha256": "../../x"}, {"name": "a\0"}])
 def test_cards_do_not_lead_out_of_their_folder(wrong: dict[str, str], tmp_path: Path) -> None:
     card = {**CARD, "mode": MODES[0]}
-    assert Card.read(card).image == 3
+    assert SampleCard.read(card).image == 3
     with pytest.raises(BadInput, match="lead out of the folder"):
-        Card.read({**card, **wrong})
+        SampleCard.read({**card, **wrong})
     head = {"schema": "bough.samples/1", "recipe": {}}
     (tmp_path / "samples.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps({**card, **wrong})}\n")
     with pytest.raises(BadInput, match="line 2: not the card"):
@@ -209,7 +209,7 @@ def certificate(tmp_path: Path, chunks: list[Any], leaves: int | None = None) ->
     write_network(wide, tmp_path / "net.onnx")
     (tmp_path / "a.vnnlib").write_text(BOX + "(assert (<= Y_0 -5))")
     problem = load_problem(load_network(tmp_path / "net.onnx"), tmp_path / "a.vnnlib")
-    question = Question.of(problem.network, problem.property)
+    question = ProblemHashes.of(problem.network, problem.property)
     (tmp_path / "proof").write_bytes(sealed([question, *chunks], "verified", count=leaves))
     return ["check", *(str(tmp_path / name) for name in ("net.onnx", "a.vnnlib", "proof"))]
 

@@ -15,7 +15,7 @@ from bough.problem.property import Clause, Property
 from bough.verdict.certificate import (
     Chunk,
     End,
-    Question,
+    ProblemHashes,
     Writer,
     read,
 )
@@ -49,16 +49,16 @@ def chunks_of(data: bytes, path: Path) -> list[Chunk]:
 def write(path: Path, chunks: Sequence[Chunk], verdict: str = "verified") -> None:
     """A certificate with sound checksums, whatever is in it."""
     first, *rest = chunks
-    assert isinstance(first, Question)
+    assert isinstance(first, ProblemHashes)
     writer = Writer(path, first)
     for chunk in rest:
         writer.write(chunk)
     writer.end(verdict, 1.0)
 
 
-def question(problem: Problem) -> Question:
+def question(problem: Problem) -> ProblemHashes:
     """The first chunk of a certificate about this problem."""
-    return Question.of(problem.network, problem.property)
+    return ProblemHashes.of(problem.network, problem.property)
 
 
 def judged(problem: Problem, path: Path, chunks: Sequence[Chunk], *, exact: bool = False) -> Report:

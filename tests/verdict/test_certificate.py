@@ -21,7 +21,7 @@ from bough.verdict.certificate import (
     Chunk,
     Leaves,
     Lemma,
-    Question,
+    ProblemHashes,
     Torn,
     Writer,
     framed,
@@ -125,7 +125,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked():
 def test_an_array_larger_than_its_chunk_is_refused():
     shapes = struct.pack(">BIBI", 0, 1 << 31, 0, 1 << 31)
     with pytest.raises(CertificateError, match="shorter than its arrays"):
-        unpack(Question, shapes)
+        unpack(ProblemHashes, shapes)
     rows = struct.pack(">BIBIBIBIIBII", 0, 3, 0, 0, 0, 0, 0, (1 << 32) - 1, (1 << 32) - 1, 4, 0, 0)
     with pytest.raises(CertificateError, match="shorter than its arrays"):
         unpack(Lemma, rows + bytes(3))
@@ -151,19 +151,19 @@ def test_whole_numbers_are_stored_narrow():
 
 def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path):
     with pytest.raises(OutputError, match="cannot write"):
-        Writer(tmp_path / "missing" / "proof", Question(HASH, HASH))
+        Writer(tmp_path / "missing" / "proof", ProblemHashes(HASH, HASH))
     assert issubclass(CertificateError, BadInput)
 
 
 def test_chunks_are_in_the_file_as_soon_as_they_are_written(tmp_path: Path):
     path = tmp_path / "proof"
-    writer = Writer(path, Question(HASH, HASH))
+    writer = Writer(path, ProblemHashes(HASH, HASH))
     count = len(path.read_bytes())
-    assert count == len(MAGIC + framed(0, Question(HASH, HASH)))
-    writer.write(Question(HASH, HASH))
+    assert count == len(MAGIC + framed(0, ProblemHashes(HASH, HASH)))
+    writer.write(ProblemHashes(HASH, HASH))
     assert len(path.read_bytes()) > count
     with pytest.raises(OutputError, match="another run"):
-        Writer(path, Question(HASH, HASH))
+        Writer(path, ProblemHashes(HASH, HASH))
     assert len(path.read_bytes()) > count
     assert TAGS[Leaves] == b"LEAF"
     writer.close()

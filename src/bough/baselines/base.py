@@ -21,44 +21,51 @@ from bough.verdict.counterexample import Counterexample, replay
 from bough.verdict.result import Result, Verdict
 
 Say = Callable[[str, float], None]
-"""Told a line for people, and the seconds since the beginning."""
+"""Takes a line for people, and the seconds since the beginning."""
 
 
 @dataclass(eq=False)
-class Run:
-    """What is known of one problem, while it is worked on."""
+class BaselineRun:
+    """What a baseline knows of one problem while it works."""
 
     problem: Problem
     deadline: Deadline
     say: Say
     proved: dict[int, float] = field(default_factory=dict)  # lower bounds of clauses, in float64
-    told: dict[int, float] = field(default_factory=dict)  # lower bounds of clauses, by the solver's word
+    claimed: dict[int, float] = field(default_factory=dict)  # lower bounds of clauses, by the solver's word
     safe: set[int] = field(default_factory=set)  # clauses without unsafe points, by the solver's word
     upper: float = math.inf
     counterexample: Counterexample | None = None
-    nodes: int = 0  # of the clauses that are done
-    working: int = 0  # of the clause at work
+    nodes: int = 0  # nodes of the solver's trees, of the clauses that are done
+    current_nodes: int = 0  # nodes of the tree of the clause at work
     bounds: int = 0
     regions: dict[int, Region] = field(default_factory=dict)  # ReLU bounds of boxes, where the baseline uses any
 
     def try_point(self, clause: int, point: Tensor) -> bool:
         """Whether a point of the clause's box is a counterexample, which is then kept."""
         box = self.problem.clauses[clause].box
-        outputs = walk.evaluate(self.problem.network, point.reshape(1, *self.problem.network.input_shape))
-        outputs = outputs.reshape(1, -1)
-        mine = [float(c.margins(outputs)) for c in self.problem.clauses if c.box == box]
-        self.upper = min(self.upper, *mine)
-        if min(mine) <= 0:
+        outputs = walk.evaluate(self.problem.network, point.reshape(1, *self.problem.network.input_shape)).reshape(
+            1, -1
+        )
+        margin = min(float(c.margins(outputs)) for c in self.problem.clauses if c.box == box)
+        self.upper = min(self.upper, margin)
+        if margin <= 0:
             self.counterexample = self.counterexample or replay(self.problem, point.numpy(), box)
         return self.counterexample is not None
 
     def progress(self, clause: int, bound: float, nodes: int) -> None:
-        """What the solver says of the clause at work: kept, for an interrupt, and made a line."""
-        self.working, self.told[clause] = nodes, bound
-        known = f"{bound:.4g}" if math.isfinite(bound) else "-"
-        of = f"clause {clause + 1} of {len(self.problem.clauses)}   bound {known}   {self.nodes + nodes} nodes"
-        seconds = self.deadline.elapsed()
-        self.say(f"{of}   {seconds:.0f} s", seconds)
+        """Keep what the solver says of the clause at work, for an interrupt, and say it in a line."""
+        self.current_nodes = nodes
+        self.claimed[clause] = bound
+        shown = f"{bound:.4g}" if math.isfinite(bound) else "-"
+        clauses, seconds = len(self.problem.clauses), self.deadline.elapsed()
+        self.say(
+            f"clause {clause + 1} of {clauses}   bound {shown}   {self.nodes + nodes} nodes   {seconds:.0f} s", seconds
+        )
+
+    def is_proved(self, clause: int) -> bool:
+        """Whether bough's own bounds prove a clause."""
+        return self.proved.get(clause, -math.inf) > 0
 
 
 class AbstractBaseline(ABC):
@@ -67,59 +74,58 @@ class AbstractBaseline(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """Whose word it is."""
+        """Name and version of the solver whose word the answer is."""
 
     @abstractmethod
-    def begin(self, run: Run) -> None:
-        """What is done before the first clause; proved bounds of clauses go into the run."""
+    def begin(self, run: BaselineRun) -> None:
+        """Work that precedes the first clause; proved bounds of clauses go into the run."""
 
     @abstractmethod
-    def decide(self, run: Run, clause: int) -> None:
+    def decide(self, run: BaselineRun, clause: int) -> None:
         """Work on a clause until it is safe, or a counterexample is found; raises `OutOfTime` at the deadline."""
 
     def solve(self, problem: Problem, deadline: Deadline, say: Say) -> Result:
         """Decide every clause. Running out of time and Ctrl-C end it with what is known so far."""
         if any(box.ball is not None for box in problem.property.boxes):
             raise PropertyError(f"{self.title} takes boxes only, not l1 or l2 balls; use --method auto, or --norm inf")
-        run, reason = Run(problem, deadline, say), None
+        run = BaselineRun(problem, deadline, say)
+        interruption = None
         try:
             deadline.check()
             self.begin(run)
             for k in range(len(problem.clauses)):
-                if run.counterexample is None and not run.proved.get(k, -math.inf) > 0:
+                if run.counterexample is None and not run.is_proved(k):
                     deadline.check()
                     self.decide(run, k)
         except OutOfTime:
-            reason = Verdict.TIMEOUT, "the time limit was reached"
+            interruption = Verdict.TIMEOUT, "the time limit was reached"
         except SolverFailure as failure:
-            reason = Verdict.UNKNOWN, str(failure)
+            interruption = Verdict.UNKNOWN, str(failure)
         except KeyboardInterrupt:
-            reason = Verdict.UNKNOWN, "interrupted"
-        return self._result(run, reason)
+            interruption = Verdict.UNKNOWN, "interrupted"
+        return self._result(run, interruption)
 
-    def _result(self, run: Run, stopped: tuple[Verdict, str] | None) -> Result:
+    def _result(self, run: BaselineRun, interruption: tuple[Verdict, str] | None) -> Result:
         clauses = range(len(run.problem.clauses))
-        by_bough = {k for k in clauses if run.proved.get(k, -math.inf) > 0}
-        undecided = len(run.problem.clauses) - len(by_bough | run.safe)
+        undecided = sum(not run.is_proved(k) and k not in run.safe for k in clauses)
         if run.counterexample is not None:
-            verdict, why = Verdict.FALSIFIED, "a counterexample was found and replayed"
-        elif stopped is not None:
-            verdict, why = stopped
+            verdict, reason = Verdict.FALSIFIED, "a counterexample was found and replayed"
+        elif interruption is not None:
+            verdict, reason = interruption
         elif undecided:
             verdict = Verdict.UNKNOWN
-            why = f"{undecided} clauses are too close to zero to be decided by {self.title}"
+            reason = f"{undecided} clauses are too close to zero to be decided by {self.title}"
         elif run.safe:
             verdict = Verdict.VERIFIED
-            why = f"no point of the box is unsafe, by {self.title}, to its tolerances, not proved by bough"
+            reason = f"no point of the box is unsafe, by {self.title}, to its tolerances, not proved by bough"
         else:
-            verdict, why = Verdict.VERIFIED, "no point of the box is unsafe, proved without the solver"
+            verdict, reason = Verdict.VERIFIED, "no point of the box is unsafe, proved without the solver"
         lower = min((run.proved.get(k, -math.inf) for k in clauses), default=-math.inf)
-        told = min((run.told.get(k, math.inf) for k in clauses), default=math.inf)
-        nodes = run.nodes + run.working
-        notes = {"nodes": float(nodes), "solver_bound": told}
+        nodes = run.nodes + run.current_nodes
+        notes = {"nodes": float(nodes), "solver_bound": min(run.claimed.values(), default=math.inf)}
         return Result(
             verdict=verdict,
-            reason=why,
+            reason=reason,
             counterexample=run.counterexample,
             lower_bound=lower,
             upper_bound=run.upper,
@@ -136,14 +142,10 @@ class AbstractBaseline(ABC):
 
 @dataclass(frozen=True)
 class BaselineSettings:
-    """What a baseline is made from when it is asked for by name."""
+    """What an entry of the registry makes a baseline from."""
 
     solver: str = "highs"
     seed: int = 0
-
-
-def _nothing() -> None:
-    """Nothing has to be installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +155,7 @@ class BaselineEntry(Entry):
     make: Callable[[BaselineSettings], AbstractBaseline]
     mixed: bool = False  # whether it is a mixed-integer program, for a solver that may be chosen
     relu_bounds: str = "own"  # what a record says of the ReLU bounds
-    check: Callable[[], None] = _nothing  # raises where something is not installed
+    check: Callable[[], None] = lambda: None  # raises where something is not installed
 
 
 KNOWN_BASELINES = Registry("method", "BASELINES", ("bough.baselines",), BaselineEntry)

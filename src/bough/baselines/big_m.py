@@ -25,30 +25,31 @@ from bough.solvers.program import Array, LinearProgram, MixedProgram
 def big_m(network: Network, box: Box, root: Bounds, clause: Clause) -> MixedProgram:
     """The program of a clause over a box, with one binary for each ReLU that `root` [1, neurons] leaves ambiguous."""
     program, layout = build(network, box, root, len(clause.offsets))
-    low, high = root.lower[0].numpy()[layout.amb], root.upper[0].numpy()[layout.amb]
-    own = limits(layout, root.lower[0], root.upper[0], clause)
+    lower, upper = root.lower[0].numpy()[layout.amb], root.upper[0].numpy()[layout.amb]
+    edits = limits(layout, root.lower[0], root.upper[0], clause)
     column_lower, column_upper = program.column_lower.copy(), program.column_upper.copy()
-    column_lower[own.columns], column_upper[own.columns] = own.column_lower, own.column_upper
+    column_lower[edits.columns], column_upper[edits.columns] = edits.column_lower, edits.column_upper
     row_lower, row_upper = program.row_lower.copy(), program.row_upper.copy()
-    row_lower[own.rows], row_upper[own.rows] = own.row_lower, own.row_upper
+    row_lower[edits.rows], row_upper[edits.rows] = edits.row_lower, edits.row_upper
     matrix = program.matrix.tolil()
-    matrix[program.editable[0], program.editable[1]] = own.entries
-    kept = np.setdiff1d(np.arange(len(row_lower)), layout.below_rows)  # all but the chords
+    matrix[program.editable[0], program.editable[1]] = edits.entries
+    without_chords = np.setdiff1d(np.arange(len(row_lower)), layout.below_rows)
     count, columns = len(layout.amb), len(program.cost)
     x, z, d = layout.amb_x, layout.z_column[layout.amb], columns + np.arange(count)
-    blocked = _rows(columns + count, (x, 1.0), (d, -high))  # x - u d <= 0
-    passing = _rows(columns + count, (x, 1.0), (z, -1.0), (d, -low))  # x - z - l d <= -l
-    nothing = np.full(2 * count, -np.inf)
-    wide = sparse.hstack([matrix.tocsr()[kept], sparse.csr_matrix((len(kept), count))], format="csr")
-    whole = sparse.vstack([wide, blocked, passing], format="csr")
-    whole.eliminate_zeros()
+    blocked = _rows(columns + count, (x, 1.0), (d, -upper))  # x - u d <= 0
+    passing = _rows(columns + count, (x, 1.0), (z, -1.0), (d, -lower))  # x - z - l d <= -l
+    planet = sparse.hstack(
+        [matrix.tocsr()[without_chords], sparse.csr_matrix((len(without_chords), count))], format="csr"
+    )
+    rows = sparse.vstack([planet, blocked, passing], format="csr")
+    rows.eliminate_zeros()
     linear = LinearProgram(
         np.concatenate([program.cost, np.zeros(count)]),
-        whole,
+        rows,
         np.concatenate([column_lower, np.zeros(count)]),
         np.concatenate([column_upper, np.ones(count)]),
-        np.concatenate([row_lower[kept], nothing]),
-        np.concatenate([row_upper[kept], np.zeros(count), -low]),
+        np.concatenate([row_lower[without_chords], np.full(2 * count, -np.inf)]),
+        np.concatenate([row_upper[without_chords], np.zeros(count), -lower]),
         (np.zeros(0, np.int32), np.zeros(0, np.int32)),
     )
     return MixedProgram(linear, d.astype(np.int32), layout.inputs)

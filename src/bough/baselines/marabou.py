@@ -1,6 +1,6 @@
-"""Baseline `marabou`: the Marabou verifier on the same instance, clause by clause, where it is installed.
+"""The baseline `marabou` asks the Marabou verifier, where it is installed, for one clause after another.
 
-It reads the network's own ONNX file where there is one; else the network as bough read it is written for it.
+Marabou reads the network's own ONNX file where there is one; else the network as bough read it is written for it.
 """
 
 import tempfile
@@ -10,7 +10,7 @@ from typing import final
 
 import torch
 
-from bough.baselines.base import AbstractBaseline, BaselineEntry, Run
+from bough.baselines.base import AbstractBaseline, BaselineEntry, BaselineRun
 from bough.budget import OutOfTime
 from bough.errors import SolverFailure
 from bough.problem.onnx_writer import write_network
@@ -24,32 +24,33 @@ class Marabou(AbstractBaseline):
 
     @property
     def title(self) -> str:
-        """Its name and version."""
+        """Name and version of Marabou."""
         return marabou.title()
 
-    def begin(self, run: Run) -> None:
-        """Nothing: Marabou has bounds of its own."""
+    def begin(self, run: BaselineRun) -> None:
+        """Prepare nothing, since Marabou has bounds of its own."""
 
-    def decide(self, run: Run, clause: int) -> None:
-        """Ask, and try the point that comes back."""
-        asked, source = run.problem.property.clauses[clause], Path(run.problem.network_name)
-        box = run.problem.property.boxes[asked.box]
-        limits, rows = (box.lower.numpy(), box.upper.numpy()), asked.coefficients.numpy()
+    def decide(self, run: BaselineRun, clause: int) -> None:
+        """Ask Marabou about a clause, and try the point of its answer."""
+        unsafe = run.problem.property.clauses[clause]
+        source = Path(run.problem.network_name)
+        box = run.problem.property.boxes[unsafe.box]
+        limits = (box.lower.numpy(), box.upper.numpy())
         run.progress(clause, -torch.inf, 0)
         with tempfile.TemporaryDirectory() as folder:
             if source.suffix != ".onnx" or not source.is_file():
                 source = Path(folder) / "network.onnx"
                 write_network(run.problem.network, source)
-            said = marabou.ask(source, limits, rows, asked.offsets.numpy(), run.deadline)
-        run.nodes += said.nodes
-        if said.answer == marabou.OUT_OF_TIME:
+            answer = marabou.ask(source, limits, unsafe.coefficients.numpy(), unsafe.offsets.numpy(), run.deadline)
+        run.nodes += answer.nodes
+        if answer.word == marabou.OUT_OF_TIME:
             raise OutOfTime
-        if said.answer == marabou.UNSAT:
+        if answer.word == marabou.UNSAT:
             run.safe.add(clause)
-        elif said.point is not None:
-            run.try_point(clause, box.project(torch.from_numpy(said.point)))
+        elif answer.point is not None:
+            run.try_point(clause, box.project(torch.from_numpy(answer.point)))
         else:
-            raise SolverFailure(f"{self.title} ended with {said.answer}")
+            raise SolverFailure(f"{self.title} ended with {answer.word}")
 
 
 BASELINES = (

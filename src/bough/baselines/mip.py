@@ -1,4 +1,4 @@
-"""Baselines `mip-planet` and `mip-tight`: a mixed-integer program per clause, by a solver that stops at the sign.
+"""The baselines `mip-planet` and `mip-tight` solve a mixed-integer program per clause until its sign is known.
 
 The ReLU bounds that the model stands on are proved, and so is the model's shape. The solver's answer is not: it works
 with floating-point numbers and tolerances, and its tree leaves nothing behind that could be evaluated again. So a
@@ -7,28 +7,25 @@ clause counts as safe only if the solver's bound is above a margin (`margin_of`)
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 import torch
 
-from bough.baselines.base import AbstractBaseline, BaselineEntry, Run
+from bough.baselines.base import AbstractBaseline, BaselineEntry, BaselineRun
 from bough.baselines.progressive import ProgressiveBounds
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds
 from bough.bounds.linear import Region, bound_clause, by_slopes
 from bough.budget import OutOfTime
 from bough.errors import SolverFailure
 from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, Watch, mixed_solver
-from bough.solvers.program import Array
+from bough.solvers.program import MixedProgram
 
-if TYPE_CHECKING:
-    from bough.solvers.program import MixedProgram
-
-LEAST_MARGIN = 1e-6  # a thousand tolerances
-LEAST_WIDTH = 1e-6  # of a program's variables, for a solver's "safe" to be believed
+LEAST_MARGIN = 1e-6  # a solver's bound has to be above this at least, a thousand tolerances, to count as safe
+LEAST_WIDTH = 1e-6  # every variable has to be at least this wide for a solver's "safe" to be believed
 
 
-def margin_of(program: "MixedProgram") -> float:
+def margin_of(program: MixedProgram) -> float:
     """What a bound has to be above for the clause to count as safe.
 
     Rows and whole numbers that a solver lets be violated by its tolerance only add points, which lowers the minimum:
@@ -40,23 +37,21 @@ def margin_of(program: "MixedProgram") -> float:
     return LEAST_MARGIN + TOLERANCE * (float(width[np.isfinite(width)].sum()) + _largest(program))
 
 
-def _largest(program: "MixedProgram") -> float:
+def _largest(program: MixedProgram) -> float:
     """The largest number that columns and rows are bounded by."""
     linear = program.linear
     ends = np.concatenate([linear.column_lower, linear.column_upper, linear.row_lower, linear.row_upper])
     return float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
 
 
-def _check_scales(program: "MixedProgram", title: str) -> None:
-    """Raise where a solver's "safe" is not to be believed: what is narrower than its tolerances it may take for fixed,
-    and so it may where the tolerance of something large, which it scales by, is wider than something small.
-    """
+def _check_scales(program: MixedProgram, title: str) -> None:
+    """Raise where a solver may take what is narrower than its tolerance, or than that of something large, for fixed."""
     width = program.linear.column_upper - program.linear.column_lower
     width = width[np.isfinite(width) & (width > 0)]
-    most = _largest(program)
-    if len(width) and not width.min() >= max(LEAST_WIDTH, TOLERANCE * most):
+    largest = _largest(program)
+    if len(width) and not width.min() >= max(LEAST_WIDTH, TOLERANCE * largest):
         raise SolverFailure(
-            f"the network's numbers range from {width.min():.1e} to {most:.1e}, which {title} cannot tell "
+            f"the network's numbers range from {width.min():.1e} to {largest:.1e}, which {title} cannot tell "
             "apart; use --method auto"
         )
 
@@ -76,44 +71,46 @@ class MixedInteger(AbstractBaseline):
 
     @property
     def title(self) -> str:
-        """The solver's."""
+        """Name and version of the solver."""
         return self._solver.title
 
-    def begin(self, run: Run) -> None:
-        """ReLU bounds of every box, and what they prove of every clause at once."""
+    def begin(self, run: BaselineRun) -> None:
+        """Bound the ReLUs of every box, and the clauses by what follows at once."""
         for k, clause in enumerate(run.problem.clauses):
-            where = self._region(run, clause.box)
-            each_row = torch.eye(len(clause.offsets), dtype=torch.float64)[None]
-            rows = bound_clause(run.problem.network, where, clause, each_row, by_slopes(self.intermediate.slopes))
+            region = self._region(run, clause.box)
+            weights = torch.eye(len(clause.offsets), dtype=torch.float64)[None]
+            rows = bound_clause(run.problem.network, region, clause, weights, by_slopes(self.intermediate.slopes))
             run.proved[k] = float(rows.nan_to_num(nan=-torch.inf).max())
             run.bounds += 1
 
-    def decide(self, run: Run, clause: int) -> None:
-        """One program, minimised until the sign is known."""
+    def decide(self, run: BaselineRun, clause: int) -> None:
+        """Minimise one program until the sign is known."""
         from bough.baselines.big_m import big_m, point_of
 
-        asked = run.problem.clauses[clause]
-        box = run.problem.property.boxes[asked.box]
-        program = big_m(run.problem.network, box, self._region(run, asked.box).bounds, asked)
+        unsafe = run.problem.clauses[clause]
+        box = run.problem.property.boxes[unsafe.box]
+        program = big_m(run.problem.network, box, self._region(run, unsafe.box).bounds, unsafe)
         run.deadline.check()
-
-        def found(columns: Array) -> bool:
-            return run.try_point(clause, point_of(program, box, columns))
-
-        watch = Watch(margin_of(program), found, lambda bound, nodes: run.progress(clause, bound, nodes))
+        watch = Watch(
+            margin_of(program),
+            lambda columns: run.try_point(clause, point_of(program, box, columns)),
+            lambda bound, nodes: run.progress(clause, bound, nodes),
+        )
         solution = self._solver.minimise(program, watch, run.deadline)
-        run.nodes, run.working, run.told[clause] = run.nodes + solution.nodes, 0, solution.bound
+        run.nodes += solution.nodes
+        run.current_nodes = 0
+        run.claimed[clause] = solution.bound
         if solution.ending is Ending.OUT_OF_TIME:
             raise OutOfTime
         if solution.ending is Ending.ABOVE:
             _check_scales(program, self.title)
             run.safe.add(clause)
 
-    def _region(self, run: Run, box: int) -> Region:
-        """The bounds of a box, computed when first needed; one run's, so that they end with it."""
+    def _region(self, run: BaselineRun, box: int) -> Region:
+        """The ReLU bounds of a box, which are computed once a run."""
         if box not in run.regions:
-            asked = run.problem.property.boxes[box]
-            run.regions[box] = self.intermediate.at_root(run.problem.network, asked, run.deadline)
+            limits = run.problem.property.boxes[box]
+            run.regions[box] = self.intermediate.at_root(run.problem.network, limits, run.deadline)
         return run.regions[box]
 
 

@@ -24,7 +24,7 @@ from bough.network.ops import Reshape, Select
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause, Property
 
-CHUNK = 256  # ReLUs of one LP model, whose outputs they are
+CHUNK = 256  # a LP model has at most this many ReLU inputs as its outputs: more take more memory
 
 
 @final
@@ -36,18 +36,18 @@ class ProgressiveBounds(AbstractIntermediate):
 
     @property
     def slopes(self) -> AbstractSlopes:
-        """Those of the policy inside."""
+        """Slopes of the policy whose bounds are tightened."""
         return self.inner.slopes
 
     def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
-        """Layer after layer; the first one's intervals are exact already."""
+        """Tighten layer after layer; the first layer's intervals are exact already."""
         region = self.inner.at_root(network, box, deadline, witness)
         for i in network.relus[1:]:
             region = replace(region, bounds=_tightened(network, box, region.bounds, i, deadline))
         return settled(network, region)
 
     def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
-        """The parent's bounds as they are."""
+        """Keep the parent's bounds as they are."""
         del network, neurons, deadline
         return region.bounds
 
@@ -58,11 +58,10 @@ class _Known(AbstractIntermediate):
     """Bounds that are known already."""
 
     bounds: Bounds
-    inner: AbstractSlopes
 
     @property
     def slopes(self) -> AbstractSlopes:
-        return self.inner
+        return TightBounds().slopes
 
     def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
         del deadline, witness
@@ -79,11 +78,11 @@ def _tightened(network: Network, box: Box, known: Bounds, relu: int, deadline: D
     lower, upper = known.lower.clone(), known.upper.clone()
     for elements in known.ambiguous()[0, part].nonzero()[:, 0].split(CHUNK):
         least = _least(network, box, known, source, elements, 1.0, deadline)
-        at = part.start + elements
-        lower[0, at] = torch.fmax(lower[0, at], least)
-        open_ = elements[lower[0, at] < 0]
-        most = -_least(network, box, known, source, open_, -1.0, deadline)
-        upper[0, part.start + open_] = torch.fmin(upper[0, part.start + open_], most)
+        neurons = part.start + elements
+        lower[0, neurons] = torch.fmax(lower[0, neurons], least)
+        undecided = elements[lower[0, neurons] < 0]
+        greatest = -_least(network, box, known, source, undecided, -1.0, deadline)
+        upper[0, part.start + undecided] = torch.fmin(upper[0, part.start + undecided], greatest)
     return Bounds(lower, upper)
 
 
@@ -97,8 +96,7 @@ def _least(
     rows = sign * torch.eye(len(elements), dtype=torch.float64)
     clauses = tuple(Clause(0, row[None], torch.zeros(1, dtype=torch.float64), (False,)) for row in rows)
     bounds = Bounds(known.lower[:, : cut.neurons], known.upper[:, : cut.neurons])
-    bounder = PlanetLP(_Known(bounds, TightBounds().slopes))
-    bounding = bounder.prepare(Problem(cut, Property((box,), clauses), _Nobody()))
+    bounding = PlanetLP(_Known(bounds)).prepare(Problem(cut, Property((box,), clauses), _Nobody()))
     return bounding.root(0.0, deadline).domains.lower
 
 
@@ -110,7 +108,7 @@ def _cut(network: Network, source: int, elements: Tensor) -> Network:
 
 
 class _Nobody:
-    """Evaluates nothing: a network cut off has no runtime, and no counterexample of it is looked for."""
+    """No runtime at all, since a network cut off has none and no counterexample of it is looked for."""
 
     name = "nobody"
     dtype: np.dtype[np.floating[Any]] = np.dtype(np.float64)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """The command."""
+    """Add `bough label` to the commands."""
     label = commands.add("label", help="collect samples of strong branching to train a rule from")
     label.add_argument("table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough")
     label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")

@@ -1,8 +1,9 @@
 """`bough train`: a model that ranks ReLUs, from samples of strong branching."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bough.cli.shared import UNFINISHED, Commands, device_named, limit_of, say
 from bough.cli.zoo import Ticks
@@ -12,22 +13,34 @@ from bough.files.writing import make_folder
 if TYPE_CHECKING:
     import torch
 
-    from bough.learning.lessons import Lessons
+    from bough.learning.dataset import Part, SampleCard
+    from bough.learning.lessons import EpochFigures, Figures, Lessons
+    from bough.learning.samples import Samples
+    from bough.learning.train import SampleOrigin
 
-PRESETS, MEASURES = ("paper", "paper-code", "fast", "local"), ("mean", "min", "max", "product", "tree", "size")
+RECIPE_OPTIONS = (
+    *("reduced", "measure", "loss", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed"),
+    *("inputs", "start"),
+)
+MEASURES = ("mean", "min", "max", "product", "tree", "size")
 
 
 def add(commands: Commands) -> None:
-    """The command."""
+    """Add `bough train` to the commands."""
     command = commands.add("train", help="train a branching rule on samples of `bough label`")
     command.add_argument("samples", metavar="SAMPLES", type=Path, nargs="+", help="folders that `bough label` wrote")
     command.add_argument(
         "--out", type=Path, metavar="DIR", required=True, help="weights, report, curves, and checkpoints to go on from"
     )
-    command.add_argument("--preset", choices=PRESETS, default="fast", help="kind of model; fast by default")
+    command.add_argument(
+        "--preset",
+        default="fast",
+        metavar="NAME",
+        help="kind of model: fast (the default), local, or another package's",
+    )
     command.add_argument("--reduced", action="store_true", help="without primal and dual values (the paper's GNN-R)")
     command.add_argument(
-        "--inputs", action="store_true", help="score inputs, too, of samples by `label --inputs`; with --preset paper"
+        "--inputs", action="store_true", help="score inputs, too, of samples by `label --inputs`; not fast, nor local"
     )
     command.add_argument(
         "--measure",
@@ -67,10 +80,10 @@ def _train(options: argparse.Namespace) -> int:
     import torch
 
     from bough.budget import idle_cpus
-    from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, recipe_for, train
+    from bough.learning.presets import recipe_for
+    from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, train
 
-    asked = ("reduced", "measure", "loss", "classes", "epochs", "rate", "decay", "decoupled", "batch", "group", "seed")
-    given = {name: getattr(options, name) for name in (*asked, "inputs", "start")}
+    given = {name: getattr(options, name) for name in RECIPE_OPTIONS}
     recipe = recipe_for(options.preset, relative=not options.absolute, **given)
     there = (options.out / CHECKPOINT).exists()
     if there != options.resume:
@@ -78,7 +91,7 @@ def _train(options: argparse.Namespace) -> int:
         raise BadInput(f"{options.out} {problem}, or give another --out")
     device = device_named(options.device)
     torch.set_num_threads(idle_cpus())  # threads that wait for each other's cores are many times slower than one
-    training, validation, data = _lessons(options.samples, device)
+    training, validation, origin = _lessons(options.samples, device)
     make_folder(options.out)
     say(
         f"{recipe.preset}{', reduced' if recipe.reduced else ''}: {len(training)} samples of {len(training.parts)} "
@@ -90,56 +103,54 @@ def _train(options: argparse.Namespace) -> int:
         if not trained.history:
             say("the time was up before the first epoch ended; go on with more time")
             return UNFINISHED
-        report = finish(trained, recipe, training, validation, data, options.out)
+        report = finish(trained, recipe, training, validation, origin, options.out)
     except KeyboardInterrupt:
         say("bough: interrupted; what ended is kept, go on by --resume")
         return UNFINISHED
     say("accuracy: m of the chosen ReLU is at least 0.9 of the best m; in brackets, at least 0.9 itself")
-    for part, found in report["figures"].items():
-        say(_figures(f"{part}, {found['samples']} samples", found))
-    for depth, found in report["figures"]["validation"]["by_depth"].items():
-        say(_figures(f"validation at depth {depth}, {found['samples']} samples", found))
-    dead = [name for name, norms in report["gradients"].items() if not norms["gradient"] > 0]
-    say(f"gradients of {len(report['gradients'])} parameters, dead: {', '.join(dead) or 'none'}")
+    for part, figures in report.figures.items():
+        say(_figures(f"{part}, {figures.samples} samples", figures))
+    for depth, at_depth in report.figures["validation"].by_depth.items():
+        say(_figures(f"validation at depth {depth}, {at_depth.samples} samples", at_depth))
+    dead = [name for name, norms in report.gradients.items() if not norms.gradient > 0]
+    say(f"gradients of {len(report.gradients)} parameters, dead: {', '.join(dead) or 'none'}")
     path = options.out / WEIGHTS
-    say(f"{path}: {report['parameters']} parameters; {options.out / REPORT} says how, {options.out / CURVES} shows it")
+    say(f"{path}: {report.parameters} parameters; {options.out / REPORT} says how, {options.out / CURVES} shows it")
     if not trained.finished:
         say("the time is up; these are the best weights so far, go on by --resume")
     print(path)
     return 0 if trained.finished else UNFINISHED
 
 
-def _lessons(folders: list[Path], device: "torch.device") -> "tuple[Lessons, Lessons, dict[str, Any]]":
+def _lessons(folders: list[Path], device: "torch.device") -> "tuple[Lessons, Lessons, SampleOrigin]":
     """Samples to learn from and to judge by, of all folders, and where they are from."""
     from bough.learning.dataset import read_shards
     from bough.learning.lessons import Lessons
+    from bough.learning.train import SampleOrigin
 
-    cards: list[Any] = []
+    cards: list[SampleCard] = []
 
-    def samples(part: Any) -> Any:
+    def samples(part: "Part") -> "Iterator[Samples]":
         for folder in folders:
             for shard in read_shards(folder, part, note=lambda line: say(f"note: {line}")):
                 cards.append(shard.card)
                 yield shard.collected.samples
 
-    both = Lessons.of(samples("training"), device), Lessons.of(samples("validation"), device)
+    training, validation = Lessons.of(samples("training"), device), Lessons.of(samples("validation"), device)
     bounders = sorted({card.bounder for card in cards})
     if len(bounders) > 1:
         raise BadInput(f"the samples are by several bounders ({', '.join(bounders)}); train on those of one")
-    known = {name: sorted({getattr(card, name) for card in cards}) for name in ("network", "dataset")}
-    return *both, {"bounder": bounders[0], **known}
+    networks, datasets = {card.network for card in cards}, {card.dataset for card in cards}
+    return training, validation, SampleOrigin(bounders[0], tuple(sorted(networks)), tuple(sorted(datasets)))
 
 
-def _say_epoch(line: dict[str, Any]) -> None:
-    learnt = line["training"]
-    name = (
-        f"epoch {line['epoch']}/{line['of']}  rate {line['rate']:.1e}  training loss {learnt['loss']:.4f}, validation"
-    )
-    say(f"{_figures(name, line['validation'])}  {line['seconds']:.1f} s{'  best' if line['best'] else ''}")
+def _say_epoch(line: "EpochFigures") -> None:
+    name = f"epoch {line.epoch}/{line.of}  rate {line.rate:.1e}  training loss {line.training.loss:.4f}, validation"
+    say(f"{_figures(name, line.validation)}  {line.seconds:.1f} s{'  best' if line.best else ''}")
 
 
-def _figures(name: str, found: dict[str, Any]) -> str:
+def _figures(name: str, figures: "Figures") -> str:
     return (
-        f"{name}: loss {found['loss']:.4f}  accuracy {found['accuracy']:.1%} (m at least 0.9: "
-        f"{found['absolute']:.1%})  m over the best {found['share']:.3f}"
+        f"{name}: loss {figures.loss:.4f}  accuracy {figures.accuracy:.1%} (m at least 0.9: "
+        f"{figures.absolute:.1%})  m over the best {figures.share:.3f}"
     )

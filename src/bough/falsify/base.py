@@ -25,9 +25,9 @@ class AbstractFalsifier(ABC):
 @final
 @dataclass(frozen=True)
 class NoAttack(AbstractFalsifier):
-    """Proposes nothing: what is found is found by the search."""
+    """A falsifier that leaves all to the search."""
 
     def candidates(self, problem: Problem, deadline: Deadline, turn: int = 0) -> Iterator[tuple[int, Tensor]]:
-        """Propose no points."""
+        """Propose no points at all."""
         del problem, deadline, turn
         return iter(())

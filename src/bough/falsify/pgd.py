@@ -18,7 +18,7 @@ from bough.network import walk
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause, stable_norm
 
-MOST_ATTACKED = 2048  # points in flight; with more clauses than that, each gets one
+MOST_ATTACKED = 2048  # points attacked at once: with many clauses each gets fewer restarts, but at least one
 
 
 @final
@@ -46,15 +46,16 @@ class GradientAttack(AbstractFalsifier):
     ) -> Tensor:
         device = generator.device
         dtype = torch.float32 if device.type == "cuda" else torch.float64  # which is slow on a GPU
-        network, asked = problem.network.on(device, dtype), problem.property.boxes[box].on(device)
+        network = problem.network.on(device, dtype)
+        limits = problem.property.boxes[box].on(device)
         clauses = [c.on(device) for c in clauses]
         starts = max(1, min(self.restarts, MOST_ATTACKED // len(clauses)))
         count = starts * len(clauses)
         which = torch.arange(len(clauses), device=device).repeat(starts)  # start 0 of every clause first: the centre
-        noise = torch.rand(count, len(asked.lower), generator=generator, dtype=torch.float64, device=device)
-        points = asked.lower + noise * (asked.upper - asked.lower)
-        points[: len(clauses)] = asked.centre
-        points = asked.project(points)
+        noise = torch.rand(count, len(limits.lower), generator=generator, dtype=torch.float64, device=device)
+        points = limits.lower + noise * (limits.upper - limits.lower)
+        points[: len(clauses)] = limits.centre
+        points = limits.project(points)
         best, best_margin = points, points.new_full((count,), torch.inf)
         for k in range(self.steps + 1):
             points = points.detach().requires_grad_()
@@ -66,7 +67,7 @@ class GradientAttack(AbstractFalsifier):
                 break
             (gradient,) = torch.autograd.grad(margins.sum(), points)
             step = 0.25 * 0.04 ** (k / self.steps)
-            points = asked.project(points.detach() - step * _downhill(gradient, asked))
+            points = limits.project(points.detach() - step * _downhill(gradient, limits))
         return best[best_margin.argsort()]
 
 

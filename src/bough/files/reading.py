@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +14,9 @@ NETWORK_LIMIT = 1 << 30  # most bytes a network may have once decompressed
 PROPERTY_LIMIT = 1 << 28  # most bytes a property may have once decompressed
 LINES_LIMIT = 1 << 30  # most bytes a file of JSON lines (records, manifests, logs) may have
 _CHUNK = 1 << 20  # bytes that are read at once
+
+JsonObject = Mapping[str, object]
+"""What a JSON object holds of which nothing more is known: names, with whatever JSON can say."""
 
 
 def parsed_json(text: str | bytes) -> Any:

@@ -117,7 +117,7 @@ class Learnt(AbstractBrancher[LearntMemory]):
     def _scores(
         self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead
     ) -> tuple[LearntMemory, Tensor | None]:
-        """Of the graph's ReLUs, [domains, n]; None where there are none to be had."""
+        """Scores of the graph's ReLUs, [domains, n]; None where there are none to be had."""
         if memory.broken:
             return memory, None
         memory, scene = self.scene(memory, domains, look)
@@ -192,7 +192,7 @@ class FailSafe(AbstractBrancher[SafeMemory]):
     least: float = 0.0
 
     def prepare(self, problem: Problem) -> SafeMemory:
-        """Both rules'."""
+        """What both rules remember before the first decision."""
         return SafeMemory(self.rule.prepare(problem), self.backup.prepare(problem))
 
     def decide(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Any]:
@@ -210,7 +210,7 @@ class FailSafe(AbstractBrancher[SafeMemory]):
         return {**self.rule.notes(memory.rule), **figures}
 
     def remarks(self, memory: SafeMemory) -> tuple[str, ...]:
-        """Both rules'."""
+        """What a person should know of either rule."""
         return (*self.rule.remarks(memory.rule), *self.backup.remarks(memory.backup))
 
     def compare(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead) -> tuple[Compared, SafeMemory]:

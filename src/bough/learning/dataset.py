@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
 
 from bough.errors import BadInput
 from bough.files.log import AbstractLog, LogEntry
-from bough.files.reading import NETWORK_LIMIT, parsed_json, read_bytes
+from bough.files.reading import NETWORK_LIMIT, JsonObject, parsed_json, read_bytes
 from bough.learning.labels import MODES, Collected, Mode
 from bough.learning.samples import OPTIONAL, Samples
 from bough.learning.scene import Graph, Scene
@@ -49,7 +49,7 @@ def split_of(dataset: str, split: str, image: int, seed: int = 0) -> Part:
 
 
 @dataclass(frozen=True)
-class Card:
+class SampleCard:
     """Where the samples of a shard are from."""
 
     name: str  # of the property, and of the shard
@@ -84,9 +84,9 @@ class Card:
         return split_of(self.dataset, self.split, self.image, seed)
 
     @staticmethod
-    def read(told: Mapping[str, Any]) -> "Card":
+    def read(entry: JsonObject) -> "SampleCard":
         """From what JSON makes of one, and whatever else is there."""
-        return Card(**{name: told.get(name) for name in KINDS})  # type: ignore[arg-type] # checked there
+        return SampleCard(**{name: entry.get(name) for name in KINDS})  # type: ignore[arg-type] # checked there
 
 
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -102,14 +102,14 @@ KINDS: Mapping[str, tuple[type, ...]] = {
 class Shard:
     """What one search gave, with its card."""
 
-    card: Card
+    card: SampleCard
     collected: Collected
 
 
 # One shard
 
 
-def encode(card: Card, collected: Collected) -> bytes:
+def encode(card: SampleCard, collected: Collected) -> bytes:
     """The file of a shard."""
     from safetensors.torch import save
 
@@ -131,7 +131,7 @@ def encode(card: Card, collected: Collected) -> bytes:
     return save({name: array.contiguous() for name, array in arrays.items()}, metadata=head)
 
 
-def read_card(path: Path) -> Card:
+def read_card(path: Path) -> SampleCard:
     """The card of a shard; `BadInput` says what is wrong with one that is truncated, or is none of ours."""
     from safetensors import SafetensorError, safe_open
 
@@ -147,7 +147,7 @@ def read_card(path: Path) -> Card:
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         raise BadInput(f"{path} is no shard of {SCHEMA}")
     try:
-        return Card.read(told)
+        return SampleCard.read(told)
     except BadInput as error:
         raise BadInput(f"{path} has a card that says nothing ({error})") from None
 
@@ -172,7 +172,7 @@ def read_shard(path: Path, network: Network) -> Shard:
     return Shard(card, Collected(samples, arrays["step"]))
 
 
-def _misfit(arrays: Mapping[str, Tensor], card: Card, network: Network) -> str | None:
+def _misfit(arrays: Mapping[str, Tensor], card: SampleCard, network: Network) -> str | None:
     """What is wrong with the arrays of a shard, if anything."""
     neurons = arrays.get("neurons")
     count, n = card.samples, 0 if neurons is None else neurons.numel()
@@ -225,7 +225,7 @@ def read(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | 
 
 
 def read_shards(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | None = None) -> Iterator[Shard]:
-    """As `read`, with the cards."""
+    """The shards of a folder, with their cards, chosen and read as `read` does."""
     note = note or (lambda _: None)
     entries = Manifest.read(folder / MANIFEST).entries
     samples = {entry["name"]: entry["samples"] for entry in entries}  # a property may have been taken twice
@@ -248,11 +248,11 @@ def read_shards(folder: Path, part: Part | None = None, *, seed: int = 0, note: 
 
 
 def _lazily(
-    folder: Path, chosen: list[tuple[Path, Card]], skipped: list[str], count: int, note: Note
+    folder: Path, chosen: list[tuple[Path, SampleCard]], skipped: list[str], count: int, note: Note
 ) -> Iterator[Shard]:
     networks, lost = lru_cache(maxsize=4)(_network), len(skipped)
 
-    def shard(path: Path, card: Card) -> Shard | None:
+    def shard(path: Path, card: SampleCard) -> Shard | None:
         try:
             return read_shard(path, networks(network_path(folder, card.sha256), card.sha256))
         except BadInput as error:
@@ -289,7 +289,7 @@ class Manifest(AbstractLog):
     schema, headed, run, line = SCHEMA, True, "run", "line of ours"
     again, advice = "that property is taken again", "give a folder that bough label wrote"
 
-    def __init__(self, folder: Path, recipe: Mapping[str, Any], note: Note) -> None:
+    def __init__(self, folder: Path, recipe: JsonObject, note: Note) -> None:
         super().__init__(folder / MANIFEST, note, recipe=recipe)
         self.by_name: dict[str, LogEntry] = {entry["name"]: entry for entry in self.entries}
 
@@ -297,11 +297,11 @@ class Manifest(AbstractLog):
     def check(entry: LogEntry) -> None:
         """Raise unless an entry is the card of a property."""
         try:
-            Card.read(entry)
+            SampleCard.read(entry)
         except BadInput as error:
             raise BadInput(f"not the card of a property ({error}); remove the line") from None
 
-    def add(self, card: Card, **more: Any) -> None:
+    def add(self, card: SampleCard, **more: object) -> None:
         """One property has ended."""
         self.by_name[card.name] = {**asdict(card), **more}
         self.append(self.by_name[card.name])

@@ -1,4 +1,4 @@
-"""Named columns: a graph and a scene enter, features of input, ReLU and output nodes leave (Appendix B; facts 4.2).
+"""Named columns: a graph and a scene enter, features of ReLUs and of the output leave (Appendix B; facts 4.2).
 
 Columns are raw; `ScaledRelus` and `ScaledOutput` are the view of our own models: what is measured in units of the
 bound is divided by it, everything is compressed, then standardised by figures of the training data. Whatever a scene
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from bough.bounds.relaxation import chord
 from bough.errors import BadInput
+from bough.learning.model import AbstractModel
 from bough.learning.scene import Graph, Scene
 from bough.learning.wiring import Wiring, in_full, wiring
 from bough.network import walk
@@ -31,16 +32,8 @@ NEARLY = 1e-3  # of a domain's largest reach: what is nearer to a proof than tha
 OUTLIER = 10.0  # standard deviations: what lies beyond tells no more
 
 
-class InputColumn(Enum):
-    """Of an input node."""
-
-    LOWER = "lower"
-    UPPER = "upper"
-    POINT = "point"  # the relaxation's minimiser
-
-
 class ReluColumn(Enum):
-    """Of an activation node: a ReLU with its input."""
+    """A feature of an activation node: a ReLU with its input."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -68,7 +61,7 @@ class ReluColumn(Enum):
 
 
 class OutputColumn(Enum):
-    """Of the output node; the clause's offset is in the bound, and not in the functional's own values."""
+    """A feature of the output node; the clause's offset is in the bound, and not in the functional's own values."""
 
     BOUND = "bound"
     VALUE = "value"  # the functional at the network's own output for the primal point: the paper's upper bound
@@ -77,7 +70,6 @@ class OutputColumn(Enum):
 
 
 # What stays without primal and dual values (the paper's GNN-R) is bounds, biases, and what is made of these.
-REDUCED_INPUT = (InputColumn.LOWER, InputColumn.UPPER)
 REDUCED_RELU = (
     ReluColumn.LOWER,
     ReluColumn.UPPER,
@@ -118,13 +110,13 @@ class View:
 
     @cached_property
     def lower(self) -> Tensor:
-        """Of z."""
-        return _finite(self.scene.lower)
+        """The lower bound l of z."""
+        return finite(self.scene.lower)
 
     @cached_property
     def upper(self) -> Tensor:
-        """Of z."""
-        return _finite(self.scene.upper)
+        """The upper bound u of z."""
+        return finite(self.scene.upper)
 
     @cached_property
     def ambiguous(self) -> Tensor:
@@ -138,7 +130,7 @@ class View:
 
     @cached_property
     def intercept(self) -> Tensor:
-        """Eq. 15: beta = -l u / (u - l) where ambiguous, 0 elsewhere."""
+        """The chord's beta (Eq. 15): -l u / (u - l) where ambiguous, 0 elsewhere."""
         return torch.where(self.ambiguous, -self.lower * self.slope, 0.0)
 
     @cached_property
@@ -149,32 +141,32 @@ class View:
     @cached_property
     def above(self) -> Tensor:
         """The multiplier d1 of x >= z."""
-        return _finite(self.scene.above)
+        return finite(self.scene.above)
 
     @cached_property
     def below(self) -> Tensor:
         """The multiplier of x <= chord(z), not negative: -d2."""
-        return _finite(self.scene.below)
+        return finite(self.scene.below)
 
     @cached_property
     def coefficient(self) -> Tensor:
         """nu, 0 where not ambiguous."""
-        return _finite(self.scene.zero) + self.above - self.below
+        return finite(self.scene.zero) + self.above - self.below
 
     @cached_property
     def through(self) -> Tensor:
         """The coefficient on z."""
-        return _finite(self.scene.through)
+        return finite(self.scene.through)
 
     @cached_property
     def before(self) -> Tensor:
         """The primal value of z."""
-        return _finite(self.scene.before)
+        return finite(self.scene.before)
 
     @cached_property
     def after(self) -> Tensor:
         """The primal value of x."""
-        return _finite(self.scene.after)
+        return finite(self.scene.after)
 
     @cached_property
     def lift(self) -> Tensor:
@@ -183,8 +175,8 @@ class View:
 
     @cached_property
     def bound(self) -> Tensor:
-        """[domains]."""
-        return _finite(self.scene.bound)
+        """The lower bound of each domain, [domains]."""
+        return finite(self.scene.bound)
 
     @cached_property
     def reach(self) -> Tensor:
@@ -205,15 +197,15 @@ class View:
 
     @cached_property
     def functional(self) -> Tensor:
-        """[domains, outputs]."""
-        return _finite(self.scene.functional)
+        """The functional that is bounded, [domains, outputs]."""
+        return finite(self.scene.functional)
 
     @cached_property
     def value(self) -> Tensor:
         """The functional at the network's own output for the primal point, [domains]."""
         with in_full(self.scene.point.device):
-            outputs = walk.evaluate(self.graph.network, _finite(self.scene.point))
-        return (self.functional * _finite(outputs)).sum(dim=1)
+            outputs = walk.evaluate(self.graph.network, finite(self.scene.point))
+        return (self.functional * finite(outputs)).sum(dim=1)
 
     def babsr(self, reduce: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """|reduce(b nu (a - 1), b nu a) + min(nu, 0) beta| (facts 3.1)."""
@@ -222,7 +214,8 @@ class View:
         return torch.where(self.ambiguous, gain.abs(), 0.0)
 
 
-def _finite(x: Tensor) -> Tensor:
+def finite(x: Tensor) -> Tensor:
+    """The same without what is no number or beyond `LARGEST`."""
     return x.nan_to_num(0.0, LARGEST, -LARGEST).clamp(-LARGEST, LARGEST)
 
 
@@ -231,12 +224,6 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     some = whole.abs() > 1 / LARGEST
     return torch.where(some, part / torch.where(some, whole, 1.0), 0.0)
 
-
-INPUT: Mapping[InputColumn, Callable[[View], Tensor]] = {
-    InputColumn.LOWER: lambda v: v.scene.input_lower,
-    InputColumn.UPPER: lambda v: v.scene.input_upper,
-    InputColumn.POINT: lambda v: v.scene.point,
-}
 
 RELU: Mapping[ReluColumn, Callable[[View], Tensor]] = {
     ReluColumn.LOWER: lambda v: v.lower,
@@ -261,7 +248,7 @@ RELU: Mapping[ReluColumn, Callable[[View], Tensor]] = {
     ReluColumn.SCORE: lambda v: v.babsr(torch.maximum),
     ReluColumn.WORSE_SCORE: lambda v: v.babsr(torch.minimum),
     ReluColumn.PLACE: lambda v: v.graph.place.expand_as(v.lower),
-    ReluColumn.DEPTH: lambda v: _finite(v.scene.depth)[:, None].expand_as(v.lower),
+    ReluColumn.DEPTH: lambda v: finite(v.scene.depth)[:, None].expand_as(v.lower),
 }
 
 OUTPUT: Mapping[OutputColumn, Callable[[View], Tensor]] = {
@@ -276,19 +263,14 @@ def _share(part: Tensor) -> Tensor:
     return _ratio(part, part.abs().sum(dim=1, keepdim=True))
 
 
-def inputs(view: View, columns: Sequence[InputColumn]) -> Tensor:
-    """Raw features of the input nodes, [domains, inputs, columns]."""
-    return _finite(torch.stack([INPUT[column](view) for column in columns], dim=-1))
-
-
 def relus(view: View, columns: Sequence[ReluColumn]) -> Tensor:
     """Raw features of the ReLUs that may be split, [domains, n, columns]."""
-    return _finite(torch.stack([RELU[column](view) for column in columns], dim=-1))
+    return finite(torch.stack([RELU[column](view) for column in columns], dim=-1))
 
 
 def output(view: View, columns: Sequence[OutputColumn]) -> Tensor:
     """Raw features of the output node, [domains, columns]."""
-    return _finite(torch.stack([OUTPUT[column](view) for column in columns], dim=-1))
+    return finite(torch.stack([OUTPUT[column](view) for column in columns], dim=-1))
 
 
 def compressed(x: Tensor) -> Tensor:
@@ -319,7 +301,7 @@ class Standard(nn.Module):
         self._sums = torch.zeros(3, columns, dtype=torch.float64)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., columns]."""
+        """Standardise features [..., columns]."""
         return ((x - self.mean) / self.spread).clamp(-OUTLIER, OUTLIER)
 
     def add(self, x: Tensor) -> None:
@@ -373,7 +355,7 @@ class ScaledRelus(AbstractScaled):
         return standard
 
     def rows(self, view: View) -> Tensor:
-        """Of ambiguous ReLUs only: nothing else is scored."""
+        """Features of ambiguous ReLUs only: nothing else is scored."""
         return self._nodes(view)[view.ambiguous.T]
 
     def _nodes(self, view: View) -> Tensor:
@@ -389,7 +371,7 @@ class ScaledOutput(AbstractScaled):
         self.columns = tuple(columns)
 
     def forward(self, view: View) -> Tensor:
-        """[domains, columns]."""
+        """Scaled features of the output node, [domains, columns]."""
         standard: Tensor = self.standard(self.rows(view))
         return standard
 
@@ -403,7 +385,7 @@ def fit(model: nn.Module, seen: Iterable[tuple[Graph, Scene]]) -> None:
     scaled = [module for module in model.modules() if isinstance(module, AbstractScaled)]
     if not scaled:
         return
-    reduced = bool(getattr(model, "settings", {}).get("reduced"))
+    reduced = isinstance(model, AbstractModel) and model.settings.reduced
     with torch.no_grad():
         for graph, scene in seen:
             view = View(graph, scene, reduced)

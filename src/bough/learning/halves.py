@@ -59,7 +59,7 @@ class Halves:
             raise BadInput("half a ball is no ball; inputs are labelled for boxes only")
 
     def bound(self, domains: DomainBatch, graph: Graph, scene: Scene) -> Tensor:
-        """Of the lower and the upper half, float32 [domains, inputs, 2], on the host; minus infinity: not tried."""
+        """Bounds of the lower and the upper half, float32 [domains, inputs, 2], on the host; -inf: not tried."""
         width = scene.input_upper - scene.input_lower
         # An LP has its minimum between the sides of most inputs, and does not depend on them: width counts a little.
         value = _share(slopes(graph, scene).abs() * width) + WIDTH * _share(width)
@@ -99,7 +99,7 @@ class Halves:
 
 
 def _share(x: Tensor) -> Tensor:
-    """Of the largest of a domain's."""
+    """Each number as a share of the largest of its domain."""
     return x / x.amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
 
 

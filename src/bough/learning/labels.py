@@ -199,7 +199,7 @@ class _Deep(_AbstractSchedule):
         return self.sort(kept[:out] + kept[out + 1 :])
 
     def _bin(self, depth: Tensor) -> Tensor:
-        """As many bins of equal width, over the depths seen so far, as samples are wanted."""
+        """The bin of each depth, of as many bins of equal width over the depths seen so far as samples are wanted."""
         return depth * self._plan.samples // (self._deepest + 1)
 
 

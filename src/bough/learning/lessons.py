@@ -1,9 +1,9 @@
 """Samples as training takes them: many properties on one device, in batches that mix them, and a tally of it all."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,46 @@ Loss = Literal["rank", "choice", "expected"]
 Batch = list[tuple[int, Tensor]]  # numbers of properties, and of their samples
 
 
+@dataclass(frozen=True)
+class LessonCounts:
+    """How much there is to learn from."""
+
+    properties: int
+    samples: int
+    relus: int  # of all samples together
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How well a model does on some samples, in the mean."""
+
+    samples: int
+    loss: float
+    accuracy: float  # share of samples in which m of the chosen ReLU is at least 0.9 of the best m
+    absolute: float  # share of samples in which m of the chosen ReLU is at least 0.9 itself
+    share: float  # m of the chosen ReLU over the best m
+
+
+@dataclass(frozen=True)
+class FiguresByDepth(Figures):
+    """Figures of all samples, and of those of each bin of depth in the tree."""
+
+    by_depth: Mapping[str, Figures]
+
+
+@dataclass(frozen=True)
+class EpochFigures:
+    """One pass over the training samples, and what the validation samples say of it."""
+
+    epoch: int
+    of: int
+    rate: float  # the learning rate at its beginning
+    training: FiguresByDepth
+    validation: FiguresByDepth
+    best: bool  # whether the validation loss is the least so far
+    seconds: float
+
+
 @dataclass(frozen=True, eq=False)
 class Lessons:
     """The samples of many properties; graphs are on the device, scenes as well where they fit."""
@@ -28,7 +68,7 @@ class Lessons:
 
     @classmethod
     def of(cls, samples: Iterable[Samples], device: torch.device) -> "Lessons":
-        """Those with at least one ReLU that was tried; the others teach nothing."""
+        """Lessons of the samples in which at least one ReLU was tried; the others teach nothing."""
         useful = [s[s.tried.any(dim=1)] for s in samples]
         useful = [s for s in useful if len(s)]
         room = DEVICE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
@@ -46,10 +86,10 @@ class Lessons:
         rows = rows.to(part.children.device)
         return part.changed(part.graph, lambda array: array[rows].to(self.device))
 
-    def told(self) -> dict[str, int]:
+    def counts(self) -> LessonCounts:
         """What tells one set from another, as far as a checkpoint needs it."""
         relus = sum(len(part) * part.children.shape[1] for part in self.parts)
-        return {"properties": len(self.parts), "samples": len(self), "relus": relus}
+        return LessonCounts(len(self.parts), len(self), relus)
 
     def batches(self, size: int, group: int, generator: torch.Generator) -> Iterator[Batch]:
         """All samples once, in an order drawn from the generator: groups of one property's, joined to batches."""
@@ -90,13 +130,13 @@ class Aim:
     inputs: bool = False  # whether inputs are compared with ReLUs, and with each other, too
 
     def scores(self, model: AbstractModel, samples: Samples) -> Tensor:
-        """Of all that is compared."""
+        """The scores of all that is compared."""
         score = model.score_all if self.inputs else model
         found: Tensor = score(samples.graph, samples.scene)
         return found
 
-    def losses(self, scores: Tensor, samples: Samples, tally: "Tally") -> Tensor:
-        """Of each sample; the tally hears of them."""
+    def losses(self, scores: Tensor, samples: Samples, tally: "LessonTally") -> Tensor:
+        """The loss of each sample; the tally hears of them."""
         gains = samples.improvements(self.measure)
         if self.inputs:
             gains = torch.cat([gains, samples.input_improvements(self.measure)], dim=1)
@@ -111,7 +151,7 @@ class Aim:
 
 
 @dataclass(eq=False)
-class Tally:
+class LessonTally:
     """Sums over samples, by depth in the tree; on the device until they are read."""
 
     device: torch.device
@@ -121,30 +161,30 @@ class Tally:
         self._sums = torch.zeros(len(BINS), 5, dtype=torch.float64, device=self.device)
 
     def add(self, loss: Tensor, scores: Tensor, gains: Tensor, depth: Tensor) -> None:
-        """Some samples."""
+        """Add some samples to the sums."""
         found = judge(scores, gains)
         columns = (torch.ones_like(loss), loss, found.relative, found.absolute, found.share)
         edges = torch.tensor(DEPTHS[1:], device=depth.device, dtype=depth.dtype)
         self._sums.index_add_(0, torch.bucketize(depth, edges, right=True), torch.stack(columns, dim=1).double())
 
-    def figures(self) -> dict[str, Any]:
-        """Mean loss, accuracy (m at least 0.9 of the best), the same absolutely, mean m over the best; and by depth."""
+    def figures(self) -> FiguresByDepth:
+        """The means of all samples so far."""
         sums = self._sums.cpu()
-        by_depth = {name: _means(row) for name, row in zip(BINS, sums, strict=True) if row[0] > 0}
-        return {**_means(sums.sum(dim=0)), "by_depth": by_depth}
+        by_depth = {name: Figures(*_means(row)) for name, row in zip(BINS, sums, strict=True) if row[0] > 0}
+        return FiguresByDepth(*_means(sums.sum(dim=0)), by_depth)
 
 
-def _means(sums: Tensor) -> dict[str, float]:
+def _means(sums: Tensor) -> tuple[int, float, float, float, float]:
     count, *totals = sums.tolist()
-    names = ("loss", "accuracy", "absolute", "share")
-    return {"samples": int(count), **{n: total / max(1, count) for n, total in zip(names, totals, strict=True)}}
+    loss, accuracy, absolute, share = (total / max(1, count) for total in totals)
+    return int(count), loss, accuracy, absolute, share
 
 
 def evaluate(
     score: Callable[[Samples], Tensor], lessons: Lessons, aim: Aim, group: int, check: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+) -> FiguresByDepth:
     """The figures of a model over all samples; `check` may end it by raising."""
-    tally = Tally(lessons.device)
+    tally = LessonTally(lessons.device)
     with torch.no_grad():
         for k, rows in lessons.in_order(group):
             check()

@@ -39,7 +39,7 @@ def pairs(labels: Tensor, count: int) -> Tensor:
 
 
 def rank_loss(scores: Tensor, labels: Tensor, count: int = 10) -> Tensor:
-    """Eq. 9: the hinge (1 - (s_j - s_i))+ averaged over all pairs with Y_j > Y_i, [samples]; 0 where there are none.
+    """The hinge (1 - (s_j - s_i))+ of Eq. 9, averaged over all pairs with Y_j > Y_i, [samples]; 0 without a pair.
 
     A pair costs something where s_i + 1 > s_j. As long as no pair changes sides the loss is linear in the scores: each
     enters as often as it is too high, less as often as it is too low. These counts need sorted scores, not pairs.

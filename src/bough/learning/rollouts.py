@@ -128,7 +128,7 @@ class Grower:
             waiting, tags = waiting[going], tags[going]
 
     def _open(self, domains: DomainBatch, tags: Tensor) -> tuple[DomainBatch, Tensor]:
-        """Those that are still to be split, as a search's frontier gives them back."""
+        """The domains that are still to be split, as a search's frontier gives them back."""
         still = ~(domains.lower > 0) & self.session.splittable(domains).any(dim=1)
         return self.session.unpack(self.session.pack(domains[still])), tags[still]
 

@@ -29,7 +29,7 @@ class Graph:
 
     @cached_property
     def layers(self) -> tuple[slice, ...]:
-        """Of each ReLU layer of the network, its part of 0..n-1; a part may be empty."""
+        """The part of 0..n-1 that each ReLU layer of the network has; a part may be empty."""
         edges = [part.start for part in self.network.slices.values()] + [self.network.neurons]
         at = torch.searchsorted(self.neurons.cpu(), torch.tensor(edges)).tolist()
         return tuple(slice(a, b) for a, b in pairwise(at))

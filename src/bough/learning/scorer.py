@@ -32,7 +32,7 @@ class Scorer:
         self._size = ROOMS[-1] if self._captures else chunk or usual
 
     def __call__(self, scene: Scene) -> Tensor:
-        """[domains, n]."""
+        """Scores of all domains, [domains, n]."""
         size = self._size or len(scene)
         with torch.no_grad():
             return torch.cat([self._piece(scene[k : k + size]) for k in range(0, len(scene), size)])

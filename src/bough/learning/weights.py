@@ -7,7 +7,7 @@ in a file is ever run.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from bough.errors import BadInput
+from bough.files.reading import JsonObject
 from bough.files.writing import write_bytes
-from bough.learning.gnn import PRESETS, AbstractBuilt, build
-from bough.learning.model import AbstractModel
+from bough.learning.model import AbstractBuilt, AbstractModel
+from bough.learning.presets import KNOWN_MODELS, build
 
 SCHEMA: Final = "bough.weights/1"
 ENDING: Final = ".safetensors"
@@ -27,27 +28,33 @@ KEYS: Final = ("schema", "preset", "settings", "columns", "bounder", "card")
 
 
 @dataclass(frozen=True)
-class Card:
+class WeightsCard:
     """What weights were trained on, how, and how well they did; whatever JSON can hold."""
 
     bounder: str  # "dual" or "lp": whose multipliers and primal values the model has learnt to read
-    data: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the training
-    accuracy: Mapping[str, Any] = field(default_factory=dict)
+    data: JsonObject = field(default_factory=dict)
+    settings: JsonObject = field(default_factory=dict)  # of the training
+    accuracy: JsonObject = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The numbers of inputs that the networks of the training had."""
+        counts = self.data.get("inputs")
+        return tuple(counts) if isinstance(counts, list | tuple) else ()
 
 
-def save(path: Path, model: AbstractModel, card: Card) -> None:
-    """Write a model made by `gnn.build`, wherever it is."""
+def save(path: Path, model: AbstractModel, card: WeightsCard) -> None:
+    """Write a model made by `presets.build`, wherever it is."""
     from safetensors.torch import save as as_bytes
 
     if not isinstance(model, AbstractBuilt):
-        raise TypeError(f"only models made by gnn.build can be written, and not a {type(model).__name__}")
+        raise TypeError(f"only models made by presets.build can be written, and not a {type(model).__name__}")
     if card.bounder not in BOUNDERS:
         raise BadInput(f"a card's bounder is one of {', '.join(BOUNDERS)}, and not {card.bounder!r}")
     header = {
         "schema": SCHEMA,
         "preset": model.preset,
-        "settings": _json(model.settings),
+        "settings": _json(asdict(model.settings)),
         "columns": _json(model.columns),
         "bounder": card.bounder,
         "card": _json({"data": card.data, "settings": card.settings, "accuracy": card.accuracy}),
@@ -56,7 +63,7 @@ def save(path: Path, model: AbstractModel, card: Card) -> None:
     write_bytes(path, as_bytes(arrays, header))
 
 
-def load(path: Path) -> tuple[AbstractBuilt, Card]:
+def load(path: Path) -> tuple[AbstractBuilt, WeightsCard]:
     """The model and its card, on the CPU; whatever is wrong with the file is said in one sentence."""
     header, arrays = _read(path)
     if header.get("schema") != SCHEMA:
@@ -65,8 +72,8 @@ def load(path: Path) -> tuple[AbstractBuilt, Card]:
     missing = [key for key in KEYS if key not in header]
     if missing:
         raise BadInput(f"{path}: the header has no {', '.join(missing)}; write the file again with bough")
-    if header["preset"] not in PRESETS:
-        known = ", ".join(PRESETS)
+    if header["preset"] not in KNOWN_MODELS.names():
+        known = ", ".join(KNOWN_MODELS.names())
         raise BadInput(f"{path}: weights of an unknown model {header['preset']!r}; the presets are {known}")
     card = _card(path, header)
     settings = _parsed(path, header, "settings")
@@ -114,7 +121,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise BadInput(f"{path}: not a whole safetensors file: {error}") from None
 
 
-def _card(path: Path, header: Mapping[str, str]) -> Card:
+def _card(path: Path, header: Mapping[str, str]) -> WeightsCard:
     if header["bounder"] not in BOUNDERS:
         known = ", ".join(BOUNDERS)
         raise BadInput(f"{path}: trained with an unknown bounder {header['bounder']!r}; there are {known}")
@@ -122,7 +129,7 @@ def _card(path: Path, header: Mapping[str, str]) -> Card:
     parts: dict[str, Any] = {name: card.get(name) for name in ("data", "settings", "accuracy")}
     if set(card) != set(parts) or not all(isinstance(part, dict) for part in parts.values()):
         raise BadInput(f"{path}: a card has data, settings and accuracy, and this one {', '.join(card) or 'nothing'}")
-    return Card(header["bounder"], **parts)
+    return WeightsCard(header["bounder"], **parts)
 
 
 def _parsed(path: Path, header: Mapping[str, str], key: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bough.files.writing import write_bytes
 from bough.jobs.base import InProcess, Job, LostWorker
 from bough.jobs.pool import Pool
 from bough.learning import dataset
-from bough.learning.dataset import Card, Manifest, shard_path
+from bough.learning.dataset import Manifest, SampleCard, shard_path
 from bough.learning.halves import Halves
 from bough.learning.labels import Collected, Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
@@ -67,7 +67,7 @@ class LabellingTask:
 
     network: Path
     property: Property
-    card: Card
+    card: SampleCard
     solved: bool
 
 
@@ -75,7 +75,7 @@ class LabellingTask:
 class Labelled:
     """What became of one property."""
 
-    card: Card
+    card: SampleCard
     verdict: str  # of its search; `enough`: ended when there were enough samples
     steps: int
     seconds: float
@@ -118,7 +118,7 @@ def plan_tasks(
     for row in rows:
         images = images_of(row.dataset, row.split)
         name = file_name(row).removesuffix(".vnnlib")
-        card = Card(
+        card = SampleCard(
             name=name,
             network=network_name(row.network),
             sha256=checksums[row.network],
@@ -182,7 +182,7 @@ def _label_by_trees(folder: Path, task: LabellingTask, recipe: LabelRecipe, prob
     return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
 
 
-def _write_shard(folder: Path, card: Card, collected: Collected | None) -> Card:
+def _write_shard(folder: Path, card: SampleCard, collected: Collected | None) -> SampleCard:
     """Write the samples, if there are any; the card says how many."""
     if collected is None:
         return replace(card, samples=0)

@@ -37,7 +37,7 @@ from bough.search.leaves import (
     take,
     unproved,
 )
-from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, Question, Writer
+from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, ProblemHashes, Writer
 from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
 from bough.verdict.check.proof import Passing
 from bough.verdict.result import Result
@@ -57,7 +57,7 @@ class Certifier(AbstractWitness):
         if any(box.ball is not None for box in problem.property.boxes):
             raise BadInput("certificates are about boxes; a ball cannot be certified yet, leave out --certificate")
         self._problem, self._claims = problem, Claims(problem.network, problem.property, writing=True)
-        self._writer = Writer(path, Question.of(problem.network, problem.property))
+        self._writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
         self._pending: list[tuple[Array, ...]] = []
         self._seconds, self._reopened, self._relu_bytes = 0.0, 0, self._writer.bytes
         self._forms: dict[str, int] = {}

@@ -24,7 +24,7 @@ class GurobiMixed(AbstractMixedSolver):
 
     @property
     def title(self) -> str:
-        """As Gurobi says it."""
+        """Name and version of Gurobi."""
         return "Gurobi " + ".".join(map(str, gurobipy.gurobi.version()))
 
     def minimise(self, program: MixedProgram, watch: Watch, deadline: Deadline) -> MixedSolution:
@@ -59,18 +59,19 @@ class GurobiMixed(AbstractMixedSolver):
         model.optimize(callbacks)
         if callbacks.error is not None:
             raise callbacks.error
-        bound, nodes, status = float(model.ObjBound), int(model.NodeCount), model.Status
         if not callbacks.content and model.SolCount:
-            callbacks.told(np.asarray(columns.X))
+            callbacks.show(np.asarray(columns.X))
+        bound = float(model.ObjBound)
+        endings = {gurobipy.GRB.OPTIMAL: Ending.OPTIMAL, gurobipy.GRB.TIME_LIMIT: Ending.OUT_OF_TIME}
         if callbacks.content:
-            return MixedSolution(Ending.FOUND, bound, nodes)
-        if bound > watch.above:
-            return MixedSolution(Ending.ABOVE, bound, nodes)
-        if status == gurobipy.GRB.OPTIMAL:
-            return MixedSolution(Ending.OPTIMAL, bound, nodes)
-        if status == gurobipy.GRB.TIME_LIMIT:
-            return MixedSolution(Ending.OUT_OF_TIME, bound, nodes)
-        raise SolverFailure(f"Gurobi ended with status {status}")
+            ending = Ending.FOUND
+        elif bound > watch.above:
+            ending = Ending.ABOVE
+        elif model.Status in endings:
+            ending = endings[model.Status]
+        else:
+            raise SolverFailure(f"Gurobi ended with status {model.Status}")
+        return MixedSolution(ending, bound, int(model.NodeCount))
 
 
 class _Callbacks:
@@ -82,11 +83,11 @@ class _Callbacks:
         self.error: BaseException | None = None
 
     def __call__(self, model: Any, where: int) -> None:
-        """Look, and stop where there is enough."""
+        """Pass on what Gurobi reports, and stop it where that is enough."""
         kind = gurobipy.GRB.Callback
         try:
             if where == kind.MIPSOL:
-                self.told(np.asarray(model.cbGetSolution(self.columns)))
+                self.show(np.asarray(model.cbGetSolution(self.columns)))
             elif where == kind.MIP:
                 bound, nodes = model.cbGet(kind.MIP_OBJBND), int(model.cbGet(kind.MIP_NODCNT))
                 self.watch.seen(bound, nodes)
@@ -97,6 +98,6 @@ class _Callbacks:
         if self.content or self.error is not None:
             model.terminate()
 
-    def told(self, columns: Any) -> None:
+    def show(self, columns: Any) -> None:
         """Show the watch a point."""
         self.content = self.content or self.watch.found(columns)

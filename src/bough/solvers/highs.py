@@ -20,8 +20,24 @@ from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, MixedSol
 from bough.solvers.program import Array, LinearProgram, MixedProgram, Solution, Status
 
 SLICE_SECONDS = 0.5  # HiGHS returns to Python this often, so that Ctrl-C and deadlines are heard
-WAIT_SECONDS = 0.05
-LARGE = 20_000  # matrix entries from which a cold solve is faster by interior point and crossover than by simplex
+WAIT_SECONDS = 0.05  # Python looks this often after a HiGHS that runs beside it, which is how late Ctrl-C is heard
+LARGE = 20_000  # from so many matrix entries on, interior point and crossover solve a cold program, not simplex
+
+MIXED_OPTIONS: dict[str, float | bool] = {
+    "output_flag": False,
+    "threads": 1,
+    "primal_feasibility_tolerance": TOLERANCE,
+    "dual_feasibility_tolerance": TOLERANCE,
+    "mip_feasibility_tolerance": TOLERANCE,
+    "small_matrix_value": 1e-12,  # the least HiGHS takes: smaller entries are dropped from the model
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": 0.0,
+    # Searches inside the search, for points that are better by some margin. Measured on the paper's Base network: they
+    # took four fifths of the time (88 s instead of 25 s), and found nothing of use to a sign.
+    "mip_heuristic_run_rins": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+}
 
 
 @final
@@ -30,16 +46,16 @@ class Highs:
 
     def __init__(self, program: LinearProgram) -> None:
         self._solver: Any = highspy.Highs()
-        self._option("output_flag", value=False)
-        self._option("threads", value=1)
-        self._option("random_seed", value=0)
+        _set(self._solver, "output_flag", value=False)
+        _set(self._solver, "threads", value=1)
+        _set(self._solver, "random_seed", value=0)
         # Measured on children of the paper's Base network: without scaling, and with Devex prices instead of steepest
         # edge (whose weights are computed anew for every start), a warm solve takes a third of the time; tighter
         # tolerances are free.
-        self._option("simplex_scale_strategy", value=0)
-        self._option("simplex_dual_edge_weight_strategy", value=1)
-        self._option("dual_feasibility_tolerance", value=1e-9)
-        self._option("primal_feasibility_tolerance", value=1e-9)
+        _set(self._solver, "simplex_scale_strategy", value=0)
+        _set(self._solver, "simplex_dual_edge_weight_strategy", value=1)
+        _set(self._solver, "dual_feasibility_tolerance", value=1e-9)
+        _set(self._solver, "primal_feasibility_tolerance", value=1e-9)
         self._large = program.matrix.nnz > LARGE
         _load(self._solver, program)
         self._column_lower, self._column_upper = program.column_lower.copy(), program.column_upper.copy()
@@ -47,24 +63,21 @@ class Highs:
         self._editable = program.editable
         self._entries = np.full(len(program.editable[0]), np.nan)
 
-    def _option(self, name: str, *, value: float | str | bool) -> None:
-        _set(self._solver, name, value=value)
-
     def set_columns(self, columns: NDArray[np.int32], lower: Array, upper: Array) -> None:
         """Set limits of some columns; only those that change reach the solver."""
         changed = (self._column_lower[columns] != lower) | (self._column_upper[columns] != upper)
         if changed.any():
-            where, low, high = columns[changed], lower[changed], upper[changed]
-            self._column_lower[where], self._column_upper[where] = low, high
-            self._solver.changeColsBounds(len(where), where, low, high)
+            columns, lower, upper = columns[changed], lower[changed], upper[changed]
+            self._column_lower[columns], self._column_upper[columns] = lower, upper
+            self._solver.changeColsBounds(len(columns), columns, lower, upper)
 
     def set_rows(self, rows: NDArray[np.int32], lower: Array, upper: Array) -> None:
         """Set limits of some rows; only those that change reach the solver."""
         changed = (self._row_lower[rows] != lower) | (self._row_upper[rows] != upper)
         if changed.any():
-            where, low, high = rows[changed], lower[changed], upper[changed]
-            self._row_lower[where], self._row_upper[where] = low, high
-            self._solver.changeRowsBounds(len(where), where, low, high)
+            rows, lower, upper = rows[changed], lower[changed], upper[changed]
+            self._row_lower[rows], self._row_upper[rows] = lower, upper
+            self._solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def set_entries(self, values: Array) -> None:
         """Set the editable matrix entries; only those that change reach the solver."""
@@ -95,42 +108,38 @@ class Highs:
             raise SolverFailure(f"HiGHS failed ({type(error).__name__}: {str(error)[:100]})") from error
 
     def _solve(self, start: object | None, cutoff: float, deadline: Deadline) -> Solution:
-        self._option("objective_bound", value=min(cutoff, highspy.kHighsInf))
+        _set(self._solver, "objective_bound", value=min(cutoff, highspy.kHighsInf))
         if start is None:
             self._solver.clearSolver()
         else:
             self._solver.setBasis(start)
-        self._option("solver", value="ipm" if start is None and self._large else "simplex")
+        _set(self._solver, "solver", value="ipm" if start is None and self._large else "simplex")
         while True:
             deadline.check()
             # HiGHS counts its time over all calls, so the limit is that clock's reading plus a slice. A simplex solve
             # goes on from where a slice left it; a cold solve (presolve, interior point) would not, and gets all the
             # time there is.
             limit = deadline.remaining() if start is None else min(SLICE_SECONDS, deadline.remaining())
-            self._option("time_limit", value=self._solver.getRunTime() + min(limit, 1e9))
-            self._run(interruptible=start is None and self._large)
+            _set(self._solver, "time_limit", value=self._solver.getRunTime() + min(limit, 1e9))
+            if start is None and self._large:  # it may take long, and Ctrl-C is to be heard at once
+                _run_beside(self._solver, lambda: None)
+            else:
+                self._solver.run()
             status = self._solver.getModelStatus()
             if status != highspy.HighsModelStatus.kTimeLimit:
                 return self._solution(status)
 
-    def _run(self, *, interruptible: bool) -> None:
-        """Run HiGHS; a solve that may take long runs beside this thread, so that Ctrl-C is heard at once."""
-        if interruptible:
-            _run_beside(self._solver, lambda: None)
-        else:
-            self._solver.run()
-
     def _solution(self, status: Any) -> Solution:
-        found = {
+        ending = {
             highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
             highspy.HighsModelStatus.kInfeasible: Status.INFEASIBLE,
             highspy.HighsModelStatus.kObjectiveBound: Status.CUT_OFF,
         }.get(status)
-        if found is None:
+        if ending is None:
             raise SolverFailure(f"HiGHS ended with status {self._solver.modelStatusToString(status)}")
         info, solution = self._solver.getInfo(), self._solver.getSolution()
         columns, duals = np.array(solution.col_value), np.array(solution.row_dual)
-        if found is Status.INFEASIBLE:
+        if ending is Status.INFEASIBLE:
             _, exists, ray = self._solver.getDualRay()
             if not exists:
                 raise SolverFailure("HiGHS says infeasible but has no ray that shows it")
@@ -138,7 +147,7 @@ class Highs:
         if len(columns) != len(self._column_lower) or len(duals) != len(self._row_lower):
             raise SolverFailure("HiGHS gave a solution of another program's size")
         return Solution(
-            found,
+            ending,
             float(info.objective_function_value),
             columns,
             duals,
@@ -156,7 +165,7 @@ class HighsMixed(AbstractMixedSolver):
 
     @property
     def title(self) -> str:
-        """As HiGHS says it."""
+        """Name and version of HiGHS."""
         return f"HiGHS {highspy.Highs().version()}"
 
     def minimise(self, program: MixedProgram, watch: Watch, deadline: Deadline) -> MixedSolution:
@@ -166,8 +175,9 @@ class HighsMixed(AbstractMixedSolver):
         was far above better ones below the cutoff (soundness/known/seed12_case483_mip.json).
         """
         solver: Any = highspy.Highs()
-        for name, value in self._options().items():
+        for name, value in MIXED_OPTIONS.items():
             _set(solver, name, value=value)
+        _set(solver, "random_seed", value=self.seed % (1 << 31))
         _load(solver, program.linear, program.integer)
         _set(solver, "time_limit", value=min(deadline.remaining(), 1e9))
         run = _MixedRun(watch)
@@ -177,24 +187,6 @@ class HighsMixed(AbstractMixedSolver):
         if run.error is not None:
             raise run.error
         return run.solution(solver, mixed=len(program.integer) > 0)
-
-    def _options(self) -> dict[str, float | str | bool]:
-        return {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": self.seed % (1 << 31),
-            "primal_feasibility_tolerance": TOLERANCE,
-            "dual_feasibility_tolerance": TOLERANCE,
-            "mip_feasibility_tolerance": TOLERANCE,
-            "small_matrix_value": 1e-12,  # the least HiGHS takes: smaller entries are dropped from the model
-            "mip_rel_gap": 0.0,
-            "mip_abs_gap": 0.0,
-            # Searches inside the search, for points that are better by some margin. Measured on the paper's Base
-            # network: they took four fifths of the time (88 s instead of 25 s), and found nothing of use to a sign.
-            "mip_heuristic_run_rins": False,
-            "mip_heuristic_run_rens": False,
-            "mip_heuristic_run_root_reduced_cost": False,
-        }
 
 
 class _MixedRun:
@@ -208,45 +200,45 @@ class _MixedRun:
         self.error: BaseException | None = None
 
     def improved(self, event: Any) -> None:
-        """HiGHS has a better point."""
-        self._told(np.array(event.data_out.mip_solution))
+        """Show the watch a better point of HiGHS."""
+        self._show(np.array(event.data_out.mip_solution))
 
-    def _told(self, columns: Array) -> None:
+    def _show(self, columns: Array) -> None:
         try:
             self.content = self.content or self.watch.found(columns)
         except BaseException as error:  # noqa: BLE001 - it must not travel through HiGHS; the caller raises it
             self.error = self.error or error
 
     def looked(self, event: Any) -> None:
-        """HiGHS asks whether to go on."""
+        """Answer HiGHS, which asks whether to go on."""
         self.bound, self.nodes = float(event.data_out.mip_dual_bound), int(event.data_out.mip_node_count)
         if self.content or self.late or self.error is not None or self.bound > self.watch.above:
             event.interrupt()
 
     def pulse(self, deadline: Deadline) -> None:
-        """The caller's thread looks in."""
+        """Look in from the caller's thread."""
         self.late = deadline.passed()
         self.watch.seen(self.bound, self.nodes)
 
     def solution(self, solver: Any, *, mixed: bool) -> MixedSolution:
-        """How it ended; a program without whole numbers is solved as a linear one, without a tree."""
-        status, info, ended = solver.getModelStatus(), solver.getInfo(), highspy.HighsModelStatus
+        """How the run ended; a program without whole numbers is solved as a linear one, without a tree."""
+        status, info, statuses = solver.getModelStatus(), solver.getInfo(), highspy.HighsModelStatus
         nodes = max(self.nodes, int(info.mip_node_count))
         above, best = self.watch.above, float(info.objective_function_value)
         has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         if has_point and not self.content:  # presolve may solve all by itself, and then tells of no better point
-            self._told(np.array(solver.getSolution().col_value))
+            self._show(np.array(solver.getSolution().col_value))
             if self.error is not None:
                 raise self.error
         if self.content:
             return MixedSolution(Ending.FOUND, min(self.bound, above), nodes)
-        if status == ended.kInterrupt and self.bound > above:
+        if status == statuses.kInterrupt and self.bound > above:
             return MixedSolution(Ending.ABOVE, above, nodes)
-        if status == ended.kTimeLimit or (status == ended.kInterrupt and self.late):
+        if status == statuses.kTimeLimit or (status == statuses.kInterrupt and self.late):
             return MixedSolution(Ending.OUT_OF_TIME, min(self.bound, above), nodes)
-        if above < np.inf and status == ended.kOptimal and best > above:
+        if above < np.inf and status == statuses.kOptimal and best > above:
             return MixedSolution(Ending.ABOVE, above, nodes)
-        if status == ended.kOptimal and has_point:
+        if status == statuses.kOptimal and has_point:
             dual = float(info.mip_dual_bound) if mixed else best
             return MixedSolution(Ending.OPTIMAL, min(dual, best), nodes)
         raise SolverFailure(f"HiGHS ended with status {solver.modelStatusToString(status)}")

@@ -10,7 +10,6 @@ import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,31 +21,31 @@ SAT, UNSAT, OUT_OF_TIME = "sat", "unsat", "TIMEOUT"
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """Marabou's answer, its point where there is one, and the states of its search."""
+class Answer:
+    """Marabou's word, its point where there is one, and the number of states of its search."""
 
-    answer: str
+    word: str
     point: Array | None
     nodes: int
 
 
 def check_installed() -> None:
-    """Raise unless the package is there."""
+    """Raise unless Marabou's package is installed."""
     if importlib.util.find_spec("maraboupy") is None:
         raise BadInput("Marabou is not installed; install maraboupy, or use another --method")
 
 
 def title() -> str:
-    """Its name and version."""
+    """Name and version of Marabou."""
     return f"Marabou {version('maraboupy')}"
 
 
-def ask(network: Path, limits: tuple[Array, Array], rows: Array, offsets: Array, deadline: Deadline) -> Said:
+def ask(network: Path, limits: tuple[Array, Array], rows: Array, offsets: Array, deadline: Deadline) -> Answer:
     """Whether some point of the box has `rows @ y <= offsets`; on one thread, and deaf to Ctrl-C until it ends."""
     check_installed()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about readers of other formats that are not installed
-        from maraboupy import Marabou
+        from maraboupy import Marabou, MarabouCore
     deadline.check()
     seconds = 0 if math.isinf(deadline.remaining()) else max(1, math.ceil(deadline.remaining()))  # 0: no limit
     with contextlib.redirect_stdout(io.StringIO()):  # standard output is for the verdict
@@ -61,16 +60,10 @@ def ask(network: Path, limits: tuple[Array, Array], rows: Array, offsets: Array,
                 query.addInequality(outputs[used].tolist(), row[used].tolist(), offset)
             options = Marabou.createOptions(verbosity=0, timeoutInSeconds=seconds, numWorkers=1)
             # No log file: having written a second one, Marabou 2.0 leaves the process without standard output.
-            answer, values, told = query.solve(verbose=False, options=options)
-        except Exception as error:  # whatever a reader of another's makes of a file
-            said = (str(error) or type(error).__name__).splitlines()[0]
-            raise SolverFailure(f"Marabou cannot take this network: {said}") from error
-    point = np.array([values[variable] for variable in inputs.tolist()]) if answer == SAT else None
-    return Said(answer, point, _nodes(told))
-
-
-def _nodes(told: Any) -> int:
-    from maraboupy import MarabouCore
-
-    counted = MarabouCore.StatisticsUnsignedAttribute.NUM_VISITED_TREE_STATES
-    return int(told.getUnsignedAttribute(counted))
+            word, values, statistics = query.solve(verbose=False, options=options)
+        except Exception as error:  # whatever Marabou's reader makes of a file
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise SolverFailure(f"Marabou cannot take this network: {reason}") from error
+    point = np.array([values[variable] for variable in inputs.tolist()]) if word == SAT else None
+    states = MarabouCore.StatisticsUnsignedAttribute.NUM_VISITED_TREE_STATES
+    return Answer(word, point, int(statistics.getUnsignedAttribute(states)))

@@ -13,7 +13,7 @@ from bough.budget import Deadline
 from bough.errors import BadInput
 from bough.solvers.program import Array, MixedProgram
 
-TOLERANCE = 1e-9  # of rows, columns, reduced costs and whole numbers: the tightest that all three solvers take
+TOLERANCE = 1e-9  # how far rows, columns, reduced costs and whole numbers may be off: no solver takes less
 SOLVERS = {"highs": "HiGHS", "gurobi": "Gurobi", "scip": "SCIP"}
 PACKAGES = {"gurobi": "gurobipy", "scip": "pyscipopt"}  # HiGHS is always there
 
@@ -29,11 +29,11 @@ class Ending(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """What the solver is asked, and who is told on the way."""
+    """What the solver is asked, and who hears of its progress."""
 
     above: float  # stop once the minimum is known to be above this
-    found: Callable[[Array], bool]  # told the columns of every better point; true stops the solver
-    seen: Callable[[float, int], None]  # told the bound and the nodes so far, now and then
+    found: Callable[[Array], bool]  # takes the columns of every better point; true stops the solver
+    seen: Callable[[float, int], None]  # takes the bound and the nodes so far, now and then
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class AbstractMixedSolver(ABC):
 
 
 def check_installed(name: str) -> None:
-    """Raise unless the solver's package is there; whether it has a licence shows when it starts."""
+    """Raise unless the solver's package is installed; whether it has a licence shows when it starts."""
     package = PACKAGES.get(name)
     if package is not None and importlib.util.find_spec(package) is None:
         raise BadInput(f"{SOLVERS[name]} is not installed; install {package}, or use --solver highs")

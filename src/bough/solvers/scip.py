@@ -23,7 +23,7 @@ class ScipMixed(AbstractMixedSolver):
 
     @property
     def title(self) -> str:
-        """As SCIP says it."""
+        """Name and version of SCIP."""
         return f"SCIP {pyscipopt.Model().version()}"
 
     def minimise(self, program: MixedProgram, watch: Watch, deadline: Deadline) -> MixedSolution:
@@ -48,7 +48,7 @@ class ScipMixed(AbstractMixedSolver):
         if events.error is not None:
             raise events.error
         bound, nodes = float(model.getDualbound()), int(model.getNTotalNodes())
-        if events.content or (model.getNSols() and not bound > watch.above and events.told(model)):
+        if events.content or (model.getNSols() and not bound > watch.above and events.show(model)):
             return MixedSolution(Ending.FOUND, bound, nodes)
         if bound > watch.above:
             return MixedSolution(Ending.ABOVE, bound, nodes)
@@ -67,18 +67,18 @@ def _load(model: Any, program: MixedProgram) -> list[Any]:
         model.addVar(lb=lower[k], ub=upper[k], obj=float(linear.cost[k]), vtype="I" if k in whole else "C")
         for k in range(len(linear.cost))
     ]
-    at, index, value = linear.matrix.indptr, linear.matrix.indices, linear.matrix.data
+    starts, index, values = linear.matrix.indptr, linear.matrix.indices, linear.matrix.data
     for row, (low, high) in enumerate(zip(_limits(linear.row_lower), _limits(linear.row_upper), strict=True)):
-        part = slice(at[row], at[row + 1])
-        terms = zip(index[part].tolist(), value[part].tolist(), strict=True)
-        total = pyscipopt.quicksum(v * columns[k] for k, v in terms)
+        entries = slice(starts[row], starts[row + 1])
+        terms = zip(index[entries].tolist(), values[entries].tolist(), strict=True)
+        total = pyscipopt.quicksum(value * columns[k] for k, value in terms)
         if low is not None and low == high:
             model.addCons(total == low)
-            continue
-        if low is not None:
-            model.addCons(total >= low)
-        if high is not None:
-            model.addCons(total <= high)
+        else:
+            if low is not None:
+                model.addCons(total >= low)
+            if high is not None:
+                model.addCons(total <= high)
     return columns
 
 
@@ -95,15 +95,15 @@ class _Events(pyscipopt.Eventhdlr):  # type: ignore[misc] # untyped
         self.error: BaseException | None = None
 
     def eventinit(self) -> None:
-        """Better points, and every node that is done."""
+        """Ask for better points, and for every node that is done."""
         for kind in (pyscipopt.SCIP_EVENTTYPE.BESTSOLFOUND, pyscipopt.SCIP_EVENTTYPE.NODESOLVED):
             self.model.catchEvent(kind, self)
 
     def eventexec(self, event: Any) -> None:
-        """Look, and stop where there is enough."""
+        """Pass on what SCIP reports, and stop it where that is enough."""
         try:
             if event.getType() == pyscipopt.SCIP_EVENTTYPE.BESTSOLFOUND:
-                self.told(self.model)
+                self.show(self.model)
             else:
                 self.watch.seen(float(self.model.getDualbound()), int(self.model.getNTotalNodes()))
         except BaseException as error:  # noqa: BLE001 - it must not travel through SCIP; the caller raises it
@@ -111,7 +111,7 @@ class _Events(pyscipopt.Eventhdlr):  # type: ignore[misc] # untyped
         if self.content or self.error is not None or self.model.getDualbound() > self.watch.above:
             self.model.interruptSolve()
 
-    def told(self, model: Any) -> bool:
+    def show(self, model: Any) -> bool:
         """Show the watch the best point there is."""
         best = model.getBestSol()
         columns = np.array([model.getSolVal(best, column) for column in self.columns])

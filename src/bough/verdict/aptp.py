@@ -16,7 +16,7 @@ from bough.problem.problem import Problem
 from bough.problem.property import Clause
 from bough.verdict.certificate import VERDICTS, End, Leaves, read
 
-Leaf = tuple[int, ...]  # literals: twice the ReLU's number, plus one where it passes
+Leaf = tuple[int, ...]  # its literals: twice a ReLU's number, plus one where the ReLU passes
 
 
 def as_aptp(problem: Problem, certificate: Path) -> tuple[str, ...]:
@@ -83,8 +83,7 @@ def _row(clause: Clause, number: int) -> str:
     if len(clause.offsets) != 1:
         raise BadInput(f"clause {number} has {len(clause.offsets)} rows, and APTP takes one")
     offset = float(clause.offsets[0])
-    named = [(i, a) for i, a in enumerate(clause.coefficients[0].tolist()) if a]
-    match named:
+    match [(i, a) for i, a in enumerate(clause.coefficients[0].tolist()) if a]:
         case [(i, 1.0)]:
             return f"(<= Y_{i} {offset!r})"
         case [(i, -1.0)]:

@@ -30,30 +30,30 @@ from bough.problem.property import Property
 Array = NDArray[Any]
 MAGIC = b"BOUGHCT1"
 FRAME = struct.Struct(">4sIIII")
-MOST_BYTES = 1 << 28  # of one chunk, decompressed
-LEVEL = 7  # of compression: at 9, a tenth smaller and eight times as slow
-MOST_LEAVES = 1 << 16  # of one chunk: what a checker looks at together
+MOST_BYTES = 1 << 28  # a chunk has at most so many bytes, decompressed
+LEVEL = 7  # zlib's level of compression: at 9, files are a tenth smaller and writing is eight times as slow
+MOST_LEAVES = 1 << 16  # a chunk has at most so many leaves, which a checker looks at together
 DTYPES = ("u1", "u2", "u4", "u8", "f8")
 VERDICTS = ("verified", "falsified", "timeout", "unknown")
 EMPTY, SLOPES, FINE, DIRECT, LOCAL = range(5)  # how a leaf is proved: `Leaves.kind`
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """`ASK `: what the certificate is about, as SHA-256 of network and property as they were read."""
+class ProblemHashes:
+    """Chunk `ASK ` says what the certificate is about, by the SHA-256 of network and property as they were read."""
 
     network: Array  # u1 [32]
     property: Array
 
     @staticmethod
-    def of(network: Network, asked: Property) -> "Question":
-        """About these."""
-        return Question(_network_hash(network), _property_hash(asked))
+    def of(network: Network, prop: Property) -> "ProblemHashes":
+        """Hashes of a network and a property."""
+        return ProblemHashes(_network_hash(network), _property_hash(prop))
 
 
 @dataclass(frozen=True, eq=False)
 class Lemma:
-    """`RELU`: bounds of ReLU inputs over a whole box; or, for one clause, where all of its rows hold.
+    """Chunk `RELU` bounds ReLU inputs over a whole box; or, for one clause, where all of its rows hold.
 
     A ReLU z of `neurons` is bounded by the functionals z and -z, which pass earlier ReLUs with the lower slopes given
     (in 255ths), plus `weights` times the clause's rows.
@@ -68,7 +68,7 @@ class Lemma:
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """`LEAF`: closed parts of the tree.
+    """Chunk `LEAF` holds closed parts of the tree.
 
     A leaf has a clause, splits of ReLUs (twice the ReLU's number, plus one where it passes) with the multiplier of each
     sign, and halvings of inputs (the input, how often, and which halves: the first decides the highest bit used). It is
@@ -100,7 +100,7 @@ class Leaves:
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """`CEX `: a counterexample."""
+    """Chunk `CEX ` holds a counterexample."""
 
     x: Array  # f8 [inputs]
     box: Array  # u4 [1]
@@ -108,7 +108,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """`END `: the verdict, how many leaves there are, the search's seconds, and the hash of all that came before."""
+    """Chunk `END ` holds the verdict, the number of leaves, the search's seconds, and the hash of all before it."""
 
     verdict: Array  # u1 [1]: its place in VERDICTS
     leaves: Array  # u8 [1]
@@ -116,13 +116,13 @@ class End:
     digest: Array  # u1 [32]
 
 
-Chunk = Question | Lemma | Leaves | Point | End
-KINDS: dict[bytes, type[Any]] = {b"ASK ": Question, b"RELU": Lemma, b"LEAF": Leaves, b"CEX ": Point, b"END ": End}
+Chunk = ProblemHashes | Lemma | Leaves | Point | End
+KINDS: dict[bytes, type[Any]] = {b"ASK ": ProblemHashes, b"RELU": Lemma, b"LEAF": Leaves, b"CEX ": Point, b"END ": End}
 TAGS = {kind: tag for tag, kind in KINDS.items()}
 # The types that each array may have: whole numbers are stored as narrow as they fit.
 WHOLE = {"u1": ("u1",), "u2": ("u1", "u2"), "u4": ("u1", "u2", "u4"), "u8": ("u1", "u2", "u4", "u8")}
 LAYOUT: dict[type[Any], Sequence[tuple[str, int]]] = {
-    Question: (("u1", 1),) * 2,
+    ProblemHashes: (("u1", 1),) * 2,
     Lemma: (("u4", 1), ("u4", 1), ("u4", 1), ("u1", 2), ("f8", 2)),
     Leaves: (
         *(("u4", 1), ("u1", 1), ("u4", 1), ("u4", 1), ("u4", 1), ("f8", 1)),
@@ -136,45 +136,40 @@ LAYOUT: dict[type[Any], Sequence[tuple[str, int]]] = {
 
 def _network_hash(network: Network) -> Array:
     """SHA-256 of everything that a network is, as bough read it, but for names."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for node in network.nodes:
-        told: list[object] = [type(node.op).__name__, node.inputs, node.shape]
+        words: list[object] = [type(node.op).__name__, node.inputs, node.shape]
         for field in fields(node.op):
             value = getattr(node.op, field.name)
-            plain = not hasattr(value, "numpy")
-            told += [field.name, value if plain else (tuple(value.shape), str(value.dtype))]
-            if not plain:
-                found.update(np.ascontiguousarray(value.cpu().numpy()).tobytes())
-        found.update(repr(told).encode())
-    return np.frombuffer(found.digest(), dtype=np.uint8)
+            if hasattr(value, "numpy"):
+                sha.update(np.ascontiguousarray(value.cpu().numpy()).tobytes())
+                value = (tuple(value.shape), str(value.dtype))
+            words += [field.name, value]
+        sha.update(repr(words).encode())
+    return np.frombuffer(sha.digest(), dtype=np.uint8)
 
 
-def _property_hash(asked: Property) -> Array:
+def _property_hash(prop: Property) -> Array:
     """SHA-256 of everything that a property is."""
-    found = hashlib.sha256()
-    for box in asked.boxes:
-        found.update(b"box" + box.lower.numpy().tobytes() + box.upper.numpy().tobytes())
-    for clause in asked.clauses:
-        found.update(repr((clause.box, tuple(clause.coefficients.shape), clause.strict)).encode())
-        found.update(clause.coefficients.contiguous().numpy().tobytes() + clause.offsets.numpy().tobytes())
-    return np.frombuffer(found.digest(), dtype=np.uint8)
+    sha = hashlib.sha256()
+    for box in prop.boxes:
+        sha.update(b"box" + box.lower.numpy().tobytes() + box.upper.numpy().tobytes())
+    for clause in prop.clauses:
+        sha.update(repr((clause.box, tuple(clause.coefficients.shape), clause.strict)).encode())
+        sha.update(clause.coefficients.contiguous().numpy().tobytes() + clause.offsets.numpy().tobytes())
+    return np.frombuffer(sha.digest(), dtype=np.uint8)
 
 
 def pack(chunk: Chunk) -> bytes:
     """A chunk's arrays as bytes: types and shapes, then the data, bytes of equal weight together."""
     head, data = [], []
-    for array, (most, axes) in zip(_arrays(chunk), LAYOUT[type(chunk)], strict=True):
-        given = np.asarray(array)
-        kind = next(k for k in WHOLE[most] if given.max(initial=0) <= np.iinfo(k).max) if most in WHOLE else most
-        stored = np.ascontiguousarray(given, dtype=np.dtype(kind).newbyteorder("<"))
+    for field, (widest, axes) in zip(fields(chunk), LAYOUT[type(chunk)], strict=True):
+        array = np.asarray(getattr(chunk, field.name))
+        kind = next(k for k in WHOLE[widest] if array.max(initial=0) <= np.iinfo(k).max) if widest in WHOLE else widest
+        stored = np.ascontiguousarray(array, dtype=np.dtype(kind).newbyteorder("<"))
         head.append(struct.pack(f">B{axes}I", DTYPES.index(kind), *stored.shape))
         data.append(stored.reshape(-1, 1).view(np.uint8).T.tobytes())
     return b"".join(head + data)
-
-
-def _arrays(chunk: Chunk) -> tuple[Array, ...]:
-    """The arrays of a chunk, in order."""
-    return tuple(getattr(chunk, field.name) for field in fields(chunk))
 
 
 def unpack(kind: type[Any], data: bytes) -> Any:
@@ -209,8 +204,10 @@ def unpack(kind: type[Any], data: bytes) -> Any:
 class Writer:
     """Appends chunks to a file, each of them whole."""
 
-    def __init__(self, path: Path, question: Question) -> None:
-        self.path, self._hash, self._chunks, self.leaves, self.bytes = path, hashlib.sha256(), 0, 0, 0
+    def __init__(self, path: Path, hashes: ProblemHashes) -> None:
+        self.path = path
+        self._hash = hashlib.sha256()
+        self._chunks = self.leaves = self.bytes = 0
         refusal = f"cannot write {path}: another run writes its certificate there"
         self._file: BinaryIO = os.fdopen(own(path, refusal), "ab", buffering=0)
         try:
@@ -219,7 +216,7 @@ class Writer:
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         self._put(MAGIC)
-        self.write(question)
+        self.write(hashes)
 
     def _put(self, data: bytes) -> None:
         try:
@@ -239,12 +236,11 @@ class Writer:
     def end(self, verdict: str, seconds: float) -> None:
         """Append the verdict, and close."""
         digest = np.frombuffer(self._hash.digest(), dtype=np.uint8)
-        numbers = np.array([VERDICTS.index(verdict)]), np.array([self.leaves]), np.array([seconds])
-        self.write(End(*numbers, digest))
+        self.write(End(np.array([VERDICTS.index(verdict)]), np.array([self.leaves]), np.array([seconds]), digest))
         self.close()
 
     def close(self) -> None:
-        """Leave the file as it is."""
+        """Close the file as it is."""
         self._file.close()
 
 
@@ -265,9 +261,7 @@ class Torn(Exception):
 
 
 def read(file: BinaryIO) -> Iterator[Chunk]:
-    """All chunks in order, the last one an `End`; raises `Torn` where that is missing, and
-    `UnreadableCertificate` where something is not as it was written.
-    """
+    """All chunks in order; raises `Torn` where the last, an `End`, is missing, `UnreadableCertificate` at damage."""
     seen = hashlib.sha256()
     magic = file.read(len(MAGIC))
     if magic != MAGIC[: len(magic)] or not magic:
@@ -275,7 +269,7 @@ def read(file: BinaryIO) -> Iterator[Chunk]:
     seen.update(magic)
     for number in itertools.count():
         head, data, chunk = _next(file, number)
-        if (number == 0) != isinstance(chunk, Question):
+        if (number == 0) != isinstance(chunk, ProblemHashes):
             raise UnreadableCertificate("a certificate begins with its question, and has one only")
         if isinstance(chunk, End):
             if len(chunk.digest) != 32 or chunk.digest.tobytes() != seen.digest():
@@ -284,8 +278,7 @@ def read(file: BinaryIO) -> Iterator[Chunk]:
                 raise UnreadableCertificate("there is more after the end of the certificate")
             yield chunk
             return
-        seen.update(head)
-        seen.update(data)
+        seen.update(head + data)
         yield chunk
 
 
@@ -294,14 +287,14 @@ def _next(file: BinaryIO, number: int) -> tuple[bytes, bytes, Chunk]:
     head = file.read(FRAME.size)
     if len(head) < FRAME.size:
         raise Torn
-    tag, given, length, raw, crc = FRAME.unpack(head)
+    tag, stored_number, length, raw, crc = FRAME.unpack(head)
     kind = KINDS.get(tag)
-    if kind is None or given != number or length > MOST_BYTES or raw > MOST_BYTES:
+    if kind is None or stored_number != number or length > MOST_BYTES or raw > MOST_BYTES:
         raise UnreadableCertificate(f"chunk {number} has no sound head")
     data = file.read(length)
     if len(data) < length:
         raise Torn
-    if _checksum((tag, given, length, raw), data) != crc:
+    if _checksum((tag, number, length, raw), data) != crc:
         raise UnreadableCertificate(f"chunk {number} does not fit its checksum")
     return head, data, unpack(kind, _inflated(data, raw, number))
 
@@ -309,9 +302,9 @@ def _next(file: BinaryIO, number: int) -> tuple[bytes, bytes, Chunk]:
 def _inflated(data: bytes, raw: int, number: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        made = stream.decompress(data, raw + 1)
+        inflated = stream.decompress(data, raw + 1)
     except zlib.error as error:
         raise UnreadableCertificate(f"chunk {number} cannot be decompressed") from error
-    if len(made) != raw or not stream.eof or stream.unused_data:
+    if len(inflated) != raw or not stream.eof or stream.unused_data:
         raise UnreadableCertificate(f"chunk {number} decompresses to another length than it says")
-    return made
+    return inflated

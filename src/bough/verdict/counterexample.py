@@ -12,7 +12,7 @@ from bough.problem.problem import Problem
 from bough.problem.property import Box
 
 Vector = NDArray[np.float64]
-PULLS = tuple(2.0**k for k in range(-48, 2, 2))  # how far towards a ball's centre; the last one is the whole way
+PULLS = tuple(2.0**k for k in range(-48, 2, 2))  # shares of the way to a ball's centre that a point is drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ def representable(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vec
 
 
 def _rounded(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vector:
-    """As `representable`, by the box alone."""
+    """The nearest point inside the box alone that a type can hold, as float64 values."""
     lower, upper = box.lower.numpy(), box.upper.numpy()
     point = np.clip(x, lower, upper).astype(dtype)
     up, down = (np.nextafter(point, dtype.type(end)) for end in (np.inf, -np.inf))
@@ -64,15 +64,15 @@ def replay(problem: Problem, x: Vector, box: int) -> Counterexample | None:
     return None
 
 
-def as_text(found: Counterexample) -> str:
+def as_text(counterexample: Counterexample) -> str:
     """The competition's form: every input and output with its value."""
-    names = [("X", i, v) for i, v in enumerate(found.x)] + [("Y", i, v) for i, v in enumerate(found.y)]
-    return "(" + "\n".join(f"({kind}_{i} {float(v)!r})" for kind, i, v in names) + ")\n"
+    values = (("X", counterexample.x), ("Y", counterexample.y))
+    return "(" + "\n".join(f"({kind}_{i} {v!r})" for kind, flat in values for i, v in enumerate(flat.tolist())) + ")\n"
 
 
-def as_npz(found: Counterexample, input_shape: tuple[int, ...], dtype: np.dtype[np.floating[Any]]) -> bytes:
+def as_npz(counterexample: Counterexample, input_shape: tuple[int, ...], dtype: np.dtype[np.floating[Any]]) -> bytes:
     """A NumPy archive: x in the network's input shape and type, y, and the number of the clause."""
     stream = io.BytesIO()
-    x = found.x.astype(dtype).reshape(input_shape)
-    np.savez(stream, x=x, y=found.y.astype(dtype), clause=found.clause)
+    x, y = (flat.astype(dtype) for flat in (counterexample.x, counterexample.y))
+    np.savez(stream, x=x.reshape(input_shape), y=y, clause=counterexample.clause)
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""The answer: a verdict that explains itself, and the figures that go with it."""
+"""The answer to a problem: a verdict that explains itself, and the figures that go with it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

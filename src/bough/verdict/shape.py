@@ -13,9 +13,9 @@ from bough.problem.property import Property
 from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, MOST_LEAVES, SLOPES, Leaves, Lemma
 
 Array = NDArray[Any]
-MOST_TIMES = 64  # that an input is halved
-KINDS = 4  # of slopes that follow from bounds
-EFFORTS = 3  # ways to derive bounds again in a leaf
+MOST_TIMES = 64  # an input is halved at most so often, since its halves are bits of one number
+KINDS = 4  # there are so many kinds of slopes that follow from bounds
+EFFORTS = 3  # there are so many ways to derive bounds again in a leaf
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Entries:
 
     @staticmethod
     def of(leaves: Leaves) -> "Entries":
-        """Raises unless the counts fit the entries."""
+        """The entries of leaves; raises unless the counts fit."""
         counts = leaves.splits.astype(np.int64), leaves.halvings.astype(np.int64)
         lists = (leaves.literals, leaves.signs), (leaves.inputs, leaves.times, leaves.halves)
         for count, arrays in zip(counts, lists, strict=True):
@@ -46,14 +46,15 @@ class Shape:
     boxes: tuple[int, ...]  # of every clause
 
     @staticmethod
-    def of(network: Network, asked: Property) -> "Shape":
-        """Those of a problem."""
-        rows = max(len(clause.offsets) for clause in asked.clauses)
-        return Shape(network.neurons, network.inputs, rows, tuple(clause.box for clause in asked.clauses))
+    def of(network: Network, prop: Property) -> "Shape":
+        """The sizes of a network and a property."""
+        rows = max(len(clause.offsets) for clause in prop.clauses)
+        return Shape(network.neurons, network.inputs, rows, tuple(clause.box for clause in prop.clauses))
 
     def check_lemma(self, lemma: Lemma) -> tuple[int, int | None]:
         """The lemma's box, and its clause if it has one; raises unless it fits."""
-        head, size = lemma.head.astype(np.int64).tolist(), (2 * len(lemma.neurons), len(lemma.slots))
+        head = lemma.head.astype(np.int64).tolist()
+        size = (2 * len(lemma.neurons), len(lemma.slots))
         fits = len(head) == 2 and head[1] <= len(self.boxes)
         fits = fits and (self.boxes[head[1] - 1] == head[0] if head[1] else head[0] in self.boxes)
         fits = fits and lemma.slopes.shape == size and lemma.weights.shape == (size[0], self.rows if head[1] else 0)
@@ -71,7 +72,7 @@ class Shape:
         return entries
 
     def _checks(self, leaves: Leaves, entries: Entries) -> Iterator[tuple[str, bool]]:
-        """One after the other: later ones rest on the earlier."""
+        """What may be wrong, and whether it is right, in an order in which later checks rest on earlier ones."""
         count, n, kind, vector = len(leaves), len(leaves.slots), leaves.kind, leaves.vector
         yield f"more than {MOST_LEAVES} leaves", count <= MOST_LEAVES
         sizes = len(kind) == len(vector) == count and leaves.weights.shape == (count, self.rows)
@@ -82,10 +83,12 @@ class Shape:
         most[[SLOPES, FINE, DIRECT]] = len(leaves.coarse) + 1, len(leaves.fine), len(leaves.fine)
         most[[LOCAL, EMPTY]] = KINDS * EFFORTS, 1
         yield "a proof of no kind", bool((vector < most[kind]).all())
-        neuron, same = leaves.literals >> 1, np.diff(entries.of_split) == 0
+        neuron = leaves.literals >> 1
+        same = np.diff(entries.of_split) == 0
         yield "a split of no ReLU", bool((neuron < self.neurons).all())
         yield "two splits of one ReLU", bool((neuron[1:] > neuron[:-1])[same].all())
-        times, same = leaves.times, np.diff(entries.of_halving) == 0
+        times = leaves.times
+        same = np.diff(entries.of_halving) == 0
         yield "a halving of no input", bool((leaves.inputs < self.inputs).all())
         yield "two halvings of one input", bool((leaves.inputs[1:] > leaves.inputs[:-1])[same].all())
         yield "an input halved too often", bool(((times >= 1) & (times <= MOST_TIMES)).all())
@@ -96,5 +99,5 @@ class Shape:
 
 
 def _ascending(numbers: Array, below: int) -> bool:
-    given = numbers.astype(np.int64)
-    return bool((np.diff(given) > 0).all()) and bool((given < below).all())
+    signed = numbers.astype(np.int64)
+    return bool((np.diff(signed) > 0).all() and (signed < below).all())

@@ -1,4 +1,4 @@
-"""`check`: a certificate and the problem it is about enter, `valid`, `invalid` or `incomplete` leaves, with the reason.
+"""A certificate and the problem it is about enter; `valid`, `invalid` or `incomplete` leaves, with the reason.
 
 Everything is derived from the network and the property as they are read here; of the certificate only splits, slopes,
 multipliers and weights are used, and these cannot make a bound wrong. The hashes inside only give a better sentence.
@@ -14,14 +14,14 @@ import numpy as np
 from bough.budget import Deadline
 from bough.errors import CertificateError, UnreadableCertificate
 from bough.problem.problem import Problem
-from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, Question, Torn, read
+from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, ProblemHashes, Torn, read
 from bough.verdict.check.claims import Claims
 from bough.verdict.check.layers import Array
 from bough.verdict.check.tree import Gap, Paths, find_gap
 from bough.verdict.counterexample import replay, representable
 
-MOST_ENTRIES = 1 << 30  # splits and halvings of one clause's leaves, numbered in 32 bits
-MOST_EXACT = 2000  # ReLUs, inputs and outputs of a network that is checked in rationals
+MOST_ENTRIES = 1 << 30  # the leaves of a clause have at most so many splits and halvings: their numbers have 32 bits
+MOST_EXACT = 2000  # so many ReLUs, inputs and outputs may a network checked in rationals have: more take too long
 
 
 class Outcome(Enum):
@@ -54,7 +54,7 @@ class Report:
 
 @dataclass
 class _Seen:
-    """What was read so far; of the leaves, their splits."""
+    """What a check has read so far; of the leaves, their splits."""
 
     leaves: int = 0
     parts: list[tuple[int, Leaves]] = field(default_factory=list)
@@ -88,8 +88,8 @@ def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tu
     claims = Claims(problem.network, problem.property, exact=exact)
     for chunk in read(file):
         match chunk:
-            case Question():
-                _same(problem, chunk)
+            case ProblemHashes():
+                _check_hashes(problem, chunk)
             case Lemma():
                 claims.learn(chunk)
             case Leaves():
@@ -107,11 +107,11 @@ def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tu
     return Outcome.VALID, f"verified: {seen.leaves} leaves cover every clause, each proved in {how}"
 
 
-def _same(problem: Problem, asked: Question) -> None:
-    expected = Question.of(problem.network, problem.property)
-    if not np.array_equal(asked.network, expected.network):
+def _check_hashes(problem: Problem, hashes: ProblemHashes) -> None:
+    expected = ProblemHashes.of(problem.network, problem.property)
+    if not np.array_equal(hashes.network, expected.network):
         raise CertificateError("it was written for another network")
-    if not np.array_equal(asked.property, expected.property):
+    if not np.array_equal(hashes.property, expected.property):
         raise CertificateError("it was written for another property")
     if any(box.ball is not None for box in problem.property.boxes):
         raise CertificateError("certificates are about boxes, and the property has a ball")
@@ -127,13 +127,13 @@ def _ended(end: End, seen: _Seen) -> None:
 
 def _prove(claims: Claims, leaves: Leaves, seen: _Seen) -> None:
     """Derive the bound of every leaf, and keep the splits for the end."""
-    found = claims.bounds(leaves)
-    bad = np.flatnonzero(~np.asarray(found > 0, dtype=bool))
-    if len(bad):
-        k, value = int(bad[0]), float(found[bad[0]])
-        told = f"its bound is {value:.6g}, which is not above 0" if np.isfinite(value) else "nothing bounds it"
+    bounds = claims.bounds(leaves)
+    unproved = np.flatnonzero(~np.asarray(bounds > 0, dtype=bool))
+    if len(unproved):
+        k, value = int(unproved[0]), float(bounds[unproved[0]])
+        reason = f"its bound is {value:.6g}, which is not above 0" if np.isfinite(value) else "nothing bounds it"
         raise CertificateError(
-            f"leaf {seen.leaves + k} (clause {int(leaves.clause[k])}, {int(leaves.splits[k])} splits): {told}"
+            f"leaf {seen.leaves + k} (clause {int(leaves.clause[k])}, {int(leaves.splits[k])} splits): {reason}"
         )
     none = np.zeros((0, 0))
     seen.parts.append((seen.leaves, replace(leaves, signs=none, weights=none, coarse=none, fine=none)))
@@ -145,17 +145,19 @@ def _covered(claims: Claims, seen: _Seen) -> None:
     neurons = claims.network.neurons
     for clause in range(len(claims.clauses)):
         columns: list[list[Array]] = [[np.zeros(0, np.int32)] for _ in range(4)]
-        numbers, count, entries = [np.zeros(0, np.int64)], 0, 0
+        numbers = [np.zeros(0, np.int64)]
+        count = entries = 0
         for first, leaves in seen.parts:
-            paths, mine = _paths(leaves, clause, neurons, (count, entries))
+            paths, rows = _paths(leaves, clause, neurons, (count, entries))
             for column, more in zip(columns, paths, strict=True):
                 column.append(more.astype(np.int32))  # a million leaves have tens of millions of splits
-            numbers.append(first + mine)
-            count, entries = count + len(mine), entries + len(paths[0])
+            numbers.append(first + rows)
+            count += len(rows)
+            entries += len(paths[0])
         gap = find_gap(Paths(count, *(np.concatenate(column) for column in columns)), neurons + claims.network.inputs)
         if gap is not None:
             beside = np.concatenate(numbers)[gap.leaf] if gap.leaf >= 0 else None
-            raise CertificateError(_told(gap, clause, neurons, beside))
+            raise CertificateError(_gap_in_words(gap, clause, neurons, beside))
 
 
 def _paths(leaves: Leaves, clause: int, neurons: int, before: tuple[int, int]) -> tuple[tuple[Array, ...], Array]:
@@ -163,32 +165,32 @@ def _paths(leaves: Leaves, clause: int, neurons: int, before: tuple[int, int]) -
 
     An input halved t times is t entries. `before` counts leaves and entries that went before.
     """
-    mine = np.flatnonzero(leaves.clause == clause)
-    place = np.full(len(leaves), -1)
-    place[mine] = before[0] + np.arange(len(mine))
-    of_split = place[np.repeat(np.arange(len(leaves)), leaves.splits)]
-    e = np.flatnonzero(of_split >= 0)
-    of_halving = place[np.repeat(np.arange(len(leaves)), leaves.halvings)]
-    h = np.flatnonzero(of_halving >= 0)
-    times = leaves.times[h].astype(np.int64)
+    rows = np.flatnonzero(leaves.clause == clause)
+    number_of = np.full(len(leaves), -1)
+    number_of[rows] = before[0] + np.arange(len(rows))
+    of_split = number_of[np.repeat(np.arange(len(leaves)), leaves.splits)]
+    entries = np.flatnonzero(of_split >= 0)
+    of_halving = number_of[np.repeat(np.arange(len(leaves)), leaves.halvings)]
+    halvings = np.flatnonzero(of_halving >= 0)
+    times = leaves.times[halvings].astype(np.int64)
     total = int(times.sum())
-    if before[1] + len(e) + total > MOST_ENTRIES:
+    if before[1] + len(entries) + total > MOST_ENTRIES:
         raise CertificateError(f"the leaves of clause {clause} have more than {MOST_ENTRIES} splits")
-    each = np.repeat(np.arange(len(h)), times)
+    halving = np.repeat(np.arange(len(halvings)), times)
     level = np.arange(total) - np.repeat(np.cumsum(times) - times, times)
-    shift = (times[each] - 1 - level).astype(np.uint64)
-    bit = ((leaves.halves[h][each] >> shift) & np.uint64(1)).astype(np.int64)
-    literals = leaves.literals[e].astype(np.int64)
-    after = np.where(level > 0, before[1] + len(e) + np.arange(total) - 1, -1)
+    shift = (times[halving] - 1 - level).astype(np.uint64)
+    bit = ((leaves.halves[halvings][halving] >> shift) & np.uint64(1)).astype(np.int64)
+    literals = leaves.literals[entries].astype(np.int64)
+    after = np.where(level > 0, before[1] + len(entries) + np.arange(total) - 1, -1)
     return (
-        np.concatenate([of_split[e], of_halving[h][each]]),
-        np.concatenate([literals >> 1, neurons + leaves.inputs[h].astype(np.int64)[each]]),
+        np.concatenate([of_split[entries], of_halving[halvings][halving]]),
+        np.concatenate([literals >> 1, neurons + leaves.inputs[halvings].astype(np.int64)[halving]]),
         np.concatenate([literals & 1, bit]),
-        np.concatenate([np.full(len(e), -1), after]),
-    ), mine
+        np.concatenate([np.full(len(entries), -1), after]),
+    ), rows
 
 
-def _told(gap: Gap, clause: int, neurons: int, beside: int | None) -> str:
+def _gap_in_words(gap: Gap, clause: int, neurons: int, beside: int | None) -> str:
     if beside is None:
         return f"clause {clause} has no leaf at all"
     words = [
@@ -197,8 +199,8 @@ def _told(gap: Gap, clause: int, neurons: int, beside: int | None) -> str:
         else f"{'upper' if side else 'lower'} half of input {v - neurons}"
         for v, side in gap.path
     ]
-    where = ", ".join(words[-8:]) or "the whole box"
-    return f"the leaves of clause {clause} leave a gap beside leaf {beside}: {where}"
+    place = ", ".join(words[-8:]) or "the whole box"
+    return f"the leaves of clause {clause} leave a gap beside leaf {beside}: {place}"
 
 
 def _replayed(problem: Problem, point: Point | None) -> str:
@@ -210,7 +212,7 @@ def _replayed(problem: Problem, point: Point | None) -> str:
         raise CertificateError("its counterexample lies in no box of the property")
     if not np.array_equal(representable(point.x, problem.property.boxes[box], problem.reference.dtype), point.x):
         raise CertificateError(f"its counterexample is no point of box {box} that the network can be given")
-    found = replay(problem, point.x, box)
-    if found is None:
+    replayed = replay(problem, point.x, box)
+    if replayed is None:
         raise CertificateError("its counterexample, replayed, is not unsafe")
-    return f"falsified: {problem.reference.name} gives an unsafe output at the point, by clause {found.clause}"
+    return f"falsified: {problem.reference.name} gives an unsafe output at the point, by clause {replayed.clause}"

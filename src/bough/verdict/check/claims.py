@@ -18,23 +18,24 @@ from bough.verdict.check.proof import ADAPTIVE, ELEMENTS, Passing, Prover, Where
 from bough.verdict.shape import EFFORTS, KINDS, Entries, Shape
 
 ONCE, TWICE, STEP_BY_STEP = range(EFFORTS)  # how bounds are derived again in a leaf
-STEPS = 255  # of a slope that is stored in one byte
+STEPS = 255  # a slope stored in one byte counts in so many parts of 1
 
 
 class Claims:
-    """What is known so far of one network and property."""
+    """What a certificate has shown so far of one network and property."""
 
-    def __init__(self, network: Network, asked: Property, *, exact: bool = False, writing: bool = False) -> None:
-        self.network, self.boxes = network, asked.boxes
-        self.clauses: tuple[Clause, ...] = tuple(clause.scaled() for clause in asked.clauses)
-        self.shape = Shape.of(network, asked)
+    def __init__(self, network: Network, prop: Property, *, exact: bool = False, writing: bool = False) -> None:
+        self.network = network
+        self.boxes = prop.boxes
+        self.clauses: tuple[Clause, ...] = tuple(clause.scaled() for clause in prop.clauses)
+        self.shape = Shape.of(network, prop)
         self._roots: dict[int, Where] = {}
         self._own: dict[int, tuple[Array, Array]] = {}  # bounds that hold at a clause's unsafe points, [1, neurons]
         self._exact, self._writing = exact, writing
 
     @cached_property
     def prover(self) -> Prover:
-        """Made when first needed."""
+        """The prover of this network, made when first needed."""
         prover = Prover(self.network, exact=self._exact)
         if self._writing:  # what is written has to hold however another machine rounds
             prover.layers.rounding *= 2
@@ -48,96 +49,96 @@ class Claims:
 
     def of_clause(self, clause: int) -> Where:
         """The box of a clause, with bounds that hold wherever the clause is unsafe."""
-        where = self.root(self.clauses[clause].box)
-        return where.with_bounds(*self._own[clause]) if clause in self._own else where
+        regions = self.root(self.clauses[clause].box)
+        return regions.with_bounds(*self._own[clause]) if clause in self._own else regions
 
     def learn(self, lemma: Lemma) -> None:
         """Derive the bounds of a lemma and believe them."""
         self.believe(lemma, self.tried(lemma))
 
-    def believe(self, lemma: Lemma, where: Where) -> None:
+    def believe(self, lemma: Lemma, regions: Where) -> None:
         """Take what was derived from a lemma for known, where it holds."""
         box, clause = self.shape.check_lemma(lemma)
         if clause is None:
-            self._roots[box] = self.prover.settled(where)
+            self._roots[box] = self.prover.settled(regions)
         else:
-            self._own[clause] = where.lower, where.upper
+            self._own[clause] = regions.lower, regions.upper
 
     def tried(self, lemma: Lemma) -> Where:
         """The bounds of a lemma over its box, or at the unsafe points of its clause."""
         box, clause = self.shape.check_lemma(lemma)
-        where = self.root(box) if clause is None else self.of_clause(clause)
+        regions = self.root(box) if clause is None else self.of_clause(clause)
         for i in self.network.relus:
-            where = self._learnt(where, lemma, i, None if clause is None else self.clauses[clause])
-        return where
+            regions = self._learnt(regions, lemma, i, None if clause is None else self.clauses[clause])
+        return regions
 
-    def _learnt(self, where: Where, lemma: Lemma, relu: int, clause: Clause | None) -> Where:
+    def _learnt(self, regions: Where, lemma: Lemma, relu: int, clause: Clause | None) -> Where:
         """The bounds with those of one layer improved by a lemma."""
         part, source = self.network.slices[relu], self.network.nodes[relu].inputs[0]
-        mine = np.flatnonzero((lemma.neurons >= part.start) & (lemma.neurons < part.stop))
-        lower, upper = where.lower.copy(), where.upper.copy()
+        rows_of_layer = np.flatnonzero((lemma.neurons >= part.start) & (lemma.neurons < part.stop))
+        lower, upper = regions.lower.copy(), regions.upper.copy()
         number, step = self.prover.layers.number, max(1, ELEMENTS // self.prover.widest)
-        for rows in _pieces(np.concatenate([mine, len(lemma.neurons) + mine]), step):
-            at, below = rows % len(lemma.neurons), rows < len(lemma.neurons)
-            neurons = lemma.neurons[at].astype(np.int64)
+        for rows in _pieces(np.concatenate([rows_of_layer, len(lemma.neurons) + rows_of_layer]), step):
+            numbers, below = rows % len(lemma.neurons), rows < len(lemma.neurons)
+            neurons = lemma.neurons[numbers].astype(np.int64)
             f = self.prover.layers.zeros(1, len(rows), self.network.nodes[source].size)
             f[0, np.arange(len(rows)), neurons - part.start] = np.where(below, 1, -1)
-            slope = np.repeat(self.prover.slopes(where, ADAPTIVE), len(rows), axis=1)
+            slope = np.repeat(self.prover.slopes(regions, ADAPTIVE), len(rows), axis=1)
             slope[0][:, lemma.slots] = number(lemma.slopes[rows] / STEPS)
             if clause is None:
-                found = self.prover.least(where, {source: f}, Passing(slope))
+                bounds = self.prover.least(regions, {source: f}, Passing(slope))
             else:
                 weights = number(lemma.weights[rows])[None, :, : len(clause.offsets)]
-                found = self.prover.least_of_rows(where, clause, weights, Passing(slope), {source: f})
+                bounds = self.prover.least_of_rows(regions, clause, weights, Passing(slope), {source: f})
             low, minus_high = neurons[below], neurons[~below]
-            lower[0, low] = np.where(found[0, below] > lower[0, low], found[0, below], lower[0, low])
-            high = -found[0, ~below]
+            lower[0, low] = np.where(bounds[0, below] > lower[0, low], bounds[0, below], lower[0, low])
+            high = -bounds[0, ~below]
             upper[0, minus_high] = np.where(high < upper[0, minus_high], high, upper[0, minus_high])
-        return where.with_bounds(lower, upper)
+        return regions.with_bounds(lower, upper)
 
     def bounds(self, leaves: Leaves) -> Array:
         """A lower bound for every leaf, of what is above 0 only where the leaf holds no unsafe point."""
         entries = self.shape.check_leaves(leaves)
-        found = np.full(len(leaves), -np.inf, dtype=self.prover.layers.dtype)
+        values = np.full(len(leaves), -np.inf, dtype=self.prover.layers.dtype)
         effort = np.where(leaves.kind == LOCAL, 1 + leaves.vector // KINDS, 0)  # equal in a piece
         order = np.lexsort((effort, leaves.clause))
         cuts = np.flatnonzero((np.diff(leaves.clause[order]) != 0) | (np.diff(effort[order]) != 0)) + 1
         for same in np.split(order, cuts) if len(order) else ():
             for piece in self.pieces(same, local=bool(leaves.kind[same[0]] == LOCAL)):
-                found[piece] = self._bounds(leaves, entries, piece)
-        return found
+                values[piece] = self._bounds(leaves, entries, piece)
+        return values
 
     def pieces(self, rows: Array, *, local: bool) -> Iterator[Array]:
         """Leaves in pieces that fit a cache; deriving all bounds again takes many functionals of each."""
-        each = self.prover.widest * (min(self.prover.widest, 64) if local else 1)
-        return _pieces(rows, max(1, ELEMENTS // each))
+        elements = self.prover.widest * (min(self.prover.widest, 64) if local else 1)
+        return _pieces(rows, max(1, ELEMENTS // elements))
 
     def _bounds(self, leaves: Leaves, entries: Entries, piece: Array) -> Array:
-        """Of some leaves of one clause, all of them LOCAL (and with the same effort) or none."""
+        """Lower bounds of leaves of one clause, all of them LOCAL (and with the same effort) or none."""
         clause, number = int(leaves.clause[piece[0]]), self.prover.layers.number
-        where, splits = self.part(leaves, entries, piece)
+        regions, splits = self.part(leaves, entries, piece)
         weights = number(leaves.weights[piece])[:, None, : len(self.clauses[clause].offsets)]
         kind, vector = leaves.kind[piece], leaves.vector[piece].astype(np.int64)
-        empty = where.empty
+        empty = regions.empty
         if (kind == EMPTY).all():
             return np.where(empty, np.inf, -np.inf)
         if kind[0] == LOCAL:
-            where = self.inside(where, clause, int(vector[0]) // KINDS)
-            empty = empty | where.empty
-            each = [self.prover.slopes(where, k) for k in range(KINDS)]
-            passing = Passing(np.stack(each)[vector % KINDS, np.arange(len(piece))])
+            regions = self.inside(regions, clause, int(vector[0]) // KINDS)
+            empty = empty | regions.empty
+            slopes = [self.prover.slopes(regions, k) for k in range(KINDS)]
+            passing = Passing(np.stack(slopes)[vector % KINDS, np.arange(len(piece))])
         else:
-            passing = self._passing(leaves, where, kind, vector, splits)
+            passing = self._passing(leaves, regions, kind, vector, splits)
         # Contradicting bounds have no values between them; what is computed there does not count.
-        value = self.prover.least_of_rows(where, self.clauses[clause], weights, passing)[:, 0]
+        value = self.prover.least_of_rows(regions, self.clauses[clause], weights, passing)[:, 0]
         return np.where(empty, np.inf, np.where(kind == EMPTY, -np.inf, value))
 
-    def inside(self, where: Where, clause: int, effort: int) -> Where:
+    def inside(self, regions: Where, clause: int, effort: int) -> Where:
         """Bounds derived again in leaves of a clause: at once, twice over, or on the way from the whole box."""
         box = self.root(self.clauses[clause].box)
         if effort == STEP_BY_STEP:
-            return self.prover.step_by_step(where, box.low[0], box.high[0])
-        return self.prover.local(self.prover.local(where) if effort == TWICE else where)
+            return self.prover.step_by_step(regions, box.low[0], box.high[0])
+        return self.prover.local(self.prover.local(regions) if effort == TWICE else regions)
 
     def part(self, leaves: Leaves, entries: Entries, piece: Array) -> tuple[Where, tuple[Array, Array]]:
         """Where leaves of one clause are; and their splits, as (place in the piece, entry)."""
@@ -146,44 +147,44 @@ class Claims:
         e, h = (np.flatnonzero(place[of] >= 0) for of in (entries.of_split, entries.of_halving))
         row, halved = place[entries.of_split[e]], place[entries.of_halving[h]]
         clause = int(leaves.clause[piece[0]])
-        where = self.of_clause(clause)
-        lower, upper = (np.repeat(side, len(piece), axis=0) for side in (where.lower, where.upper))
+        regions = self.of_clause(clause)
+        lower, upper = (np.repeat(side, len(piece), axis=0) for side in (regions.lower, regions.upper))
         neuron, on = leaves.literals[e].astype(np.int64) >> 1, (leaves.literals[e] & 1) == 1
         lower[row[on], neuron[on]] = np.maximum(lower[row[on], neuron[on]], 0)
         upper[row[~on], neuron[~on]] = np.minimum(upper[row[~on], neuron[~on]], 0)
-        shape = (len(piece), where.low.shape[1])
-        low, high = np.broadcast_to(where.low, shape), np.broadcast_to(where.high, shape)
+        shape = (len(piece), regions.low.shape[1])
+        low, high = np.broadcast_to(regions.low, shape), np.broadcast_to(regions.high, shape)
         if len(h):
             box = self.boxes[self.clauses[clause].box]
             k = leaves.inputs[h].astype(np.int64)
             ends = halved_sides(box.lower.numpy()[k], box.upper.numpy()[k], leaves.times[h], leaves.halves[h])
             low, high = low.copy(), high.copy()
             low[halved, k], high[halved, k] = (self.prover.layers.number(end) for end in ends)
-        return replace(where, low=low, high=high, lower=lower, upper=upper), (row, e)
+        return replace(regions, low=low, high=high, lower=lower, upper=upper), (row, e)
 
     def _passing(
-        self, leaves: Leaves, where: Where, kind: Array, vector: Array, splits: tuple[Array, Array]
+        self, leaves: Leaves, regions: Where, kind: Array, vector: Array, splits: tuple[Array, Array]
     ) -> Passing:
         """How the leaves' functionals pass ReLUs: slopes and multipliers as they are stored, or direct ones."""
         number, (row, e) = self.prover.layers.number, splits
-        slope = self.prover.slopes(where, ADAPTIVE)
+        slope = self.prover.slopes(regions, ADAPTIVE)
         for which, table, first in ((SLOPES, leaves.coarse, 1), (FINE, leaves.fine, 0)):
-            mine = np.flatnonzero((kind == which) & (vector >= first))
-            if len(mine):
-                values = table[vector[mine] - first]
+            rows = np.flatnonzero((kind == which) & (vector >= first))
+            if len(rows):
+                values = table[vector[rows] - first]
                 values = values / STEPS if which == SLOPES else values
-                slope[mine[:, None], 0, leaves.slots[None]] = number(values)
+                slope[rows[:, None], 0, leaves.slots[None]] = number(values)
         sign = self.prover.layers.zeros(*slope.shape)
         sign[row, 0, leaves.literals[e] >> 1] = number(leaves.signs[e])
         direct = np.flatnonzero(kind == DIRECT)
         if not len(direct):
             return Passing(slope, sign)
         values = leaves.fine[vector[direct]]
-        told = np.zeros(slope.shape, dtype=bool)
-        told[direct[:, None], 0, leaves.slots[None]] = ~np.isnan(values)
+        is_given = np.zeros(slope.shape, dtype=bool)
+        is_given[direct[:, None], 0, leaves.slots[None]] = ~np.isnan(values)
         given = self.prover.layers.zeros(*slope.shape)
         given[direct[:, None], 0, leaves.slots[None]] = number(np.nan_to_num(values))
-        return Passing(slope, sign, given, told)
+        return Passing(slope, sign, given, is_given)
 
 
 def halved_sides(low: Array, high: Array, times: Array, halves: Array) -> tuple[Array, Array]:

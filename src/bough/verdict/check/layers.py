@@ -16,22 +16,22 @@ from bough.network.graph import Network, Node
 from bough.network.ops import Add, Conv, Linear, Reshape, Scale, Select
 
 Array = NDArray[Any]
-UNIT = 2.0**-53  # of float64's rounding
+UNIT = 2.0**-53  # one operation of float64 is off by at most this share of its result
 
 
 def fractions(values: Any) -> Array:
     """An array of rationals, each of them the very float64 that is given."""
-    given = np.asarray(values, dtype=np.float64)
-    made = np.empty(given.size, dtype=object)
-    made[:] = [Fraction(v) for v in given.reshape(-1).tolist()]
-    return made.reshape(given.shape)
+    floats = np.asarray(values, dtype=np.float64)
+    rationals = np.empty(floats.size, dtype=object)
+    rationals[:] = [Fraction(v) for v in floats.reshape(-1).tolist()]
+    return rationals.reshape(floats.shape)
 
 
 def rounded_down(values: Array) -> Array:
     """Rationals that are float64 numbers, none above what is given: bounds stay bounds, and do not grow in length."""
-    made = np.empty(values.size, dtype=object)
-    made[:] = [_down(v) for v in values.reshape(-1).tolist()]
-    return made.reshape(values.shape)
+    rationals = np.empty(values.size, dtype=object)
+    rationals[:] = [_down(v) for v in values.reshape(-1).tolist()]
+    return rationals.reshape(values.shape)
 
 
 def _down(value: Fraction | float) -> Fraction | float:
@@ -56,7 +56,7 @@ class Layers:
         return fractions(values) if self.exact else np.asarray(values, dtype=np.float64)
 
     def zeros(self, *shape: int) -> Array:
-        """So many zeros."""
+        """Zeros in the arithmetic of this check."""
         return np.zeros(shape, dtype=self.dtype)
 
     def _numbers(self, node: Node) -> tuple[Array, Array, Array]:
@@ -144,8 +144,8 @@ class Layers:
         # [batch, channels, taps, places], then one product for each group of channels.
         windows = np.stack([padded[:, :, a, b].reshape(*x.shape[:2], -1) for a, b in taps], axis=2)
         windows = windows.reshape(len(x), op.groups, -1, rows * columns)
-        made = weight.reshape(op.groups, outs // op.groups, -1) @ windows
-        return np.asarray(made.reshape(len(x), outs, rows, columns))
+        products = weight.reshape(op.groups, outs // op.groups, -1) @ windows
+        return np.asarray(products.reshape(len(x), outs, rows, columns))
 
     def _conv_transpose(self, op: Conv, shape: tuple[int, ...], weight: Array, f: Array) -> Array:
         (channels, height, width), (top, left, bottom, right) = shape, op.padding

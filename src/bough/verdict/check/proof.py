@@ -20,7 +20,7 @@ from bough.problem.property import Box, Clause
 from bough.verdict.check.layers import Array, Layers, rounded_down
 
 UNDERFLOW = 1e-300  # more than products too small for float64 can lose, at values up to 1
-ELEMENTS = 1 << 19  # of the widest node, of all functionals held at once
+ELEMENTS = 1 << 19  # functionals held at once have at most so many elements at the widest node, to fit a cache
 ADAPTIVE, CHORD, FLAT, IDENTITY = range(4)  # lower lines of an ambiguous ReLU: 0 or 1, the chord's slope, 0, 1
 
 
@@ -76,39 +76,39 @@ class Prover:
         """All ReLUs over a whole box: intervals, and linear bounds by two kinds of slopes for what stays ambiguous."""
         low, high = (self.layers.number(side.numpy())[None] for side in (box.lower, box.upper))
         unknown = np.full((1, self.network.neurons), np.inf)
-        where = self.settled(Where(low, high, -unknown, unknown, []))
+        regions = self.settled(Where(low, high, -unknown, unknown, []))
         for kind in (ADAPTIVE, CHORD):
             for i in self.layers.relus:
-                where = self.renewed(where, i, kind)
-            where = self.settled(where)
-        return where
+                regions = self.renewed(regions, i, kind)
+            regions = self.settled(regions)
+        return regions
 
-    def settled(self, where: Where) -> Where:
+    def settled(self, regions: Where) -> Where:
         """The same after one more pass of intervals, which also tells the sizes of all values."""
-        lowers, uppers, sizes = self.enclose(where)
+        lowers, uppers, sizes = self.enclose(regions)
         sizes = [size[0].reshape(-1) for size in sizes]
         underflow = 0.0 if self.exact else UNDERFLOW * sum(float((size + 1).sum()) for size in sizes)
-        return Where(where.low, where.high, *self._met(where, lowers, uppers), sizes, underflow)
+        return Where(regions.low, regions.high, *self._met(regions, lowers, uppers), sizes, underflow)
 
-    def _met(self, where: Where, lowers: list[Array], uppers: list[Array]) -> tuple[Array, Array]:
+    def _met(self, regions: Where, lowers: list[Array], uppers: list[Array]) -> tuple[Array, Array]:
         sources = [self.network.nodes[i].inputs[0] for i in self.layers.relus]
-        lower, upper = where.lower, where.upper
+        lower, upper = regions.lower, regions.upper
         if sources:
             lower = _greater(lower, np.concatenate([lowers[j].reshape(len(lower), -1) for j in sources], axis=1))
             upper = -_greater(-upper, -np.concatenate([uppers[j].reshape(len(upper), -1) for j in sources], axis=1))
         return lower, upper
 
-    def enclose(self, where: Where) -> tuple[list[Array], list[Array], list[Array]]:
+    def enclose(self, regions: Where) -> tuple[list[Array], list[Array], list[Array]]:
         """Every node's least and greatest values, and the sizes of its sums, [domains, *shape]."""
-        shape = (len(where.low), *self.network.input_shape)
-        lowers, uppers = [where.low.reshape(shape)], [where.high.reshape(shape)]
+        shape = (len(regions.low), *self.network.input_shape)
+        lowers, uppers = [regions.low.reshape(shape)], [regions.high.reshape(shape)]
         sizes = [np.maximum(np.abs(lowers[0]), np.abs(uppers[0]))]
         for i, node in enumerate(self.network.nodes[1:], start=1):
             ends = [(lowers[j], uppers[j]) for j in node.inputs]
             if isinstance(node.op, Relu):
                 part, (least, most) = self.layers.slices[i], ends[0]
-                lower = _greater(where.lower[:, part].reshape(least.shape), least)
-                upper = -_greater(-where.upper[:, part].reshape(most.shape), -most)
+                lower = _greater(regions.lower[:, part].reshape(least.shape), least)
+                upper = -_greater(-regions.upper[:, part].reshape(most.shape), -most)
                 sizes.append(sizes[node.inputs[0]])
                 lowers.append(np.maximum(lower, 0))
                 uppers.append(np.maximum(upper, 0))
@@ -138,45 +138,45 @@ class Prover:
         error = self.layers.rounding * size + UNDERFLOW
         if not bool((size == 0).any()):
             return np.asarray(error)
-        made = self.layers.apply(i, *(m * 1.0 for m in not_zero), ones=True)
-        return np.where(made > 0, error, 0.0)
+        terms = self.layers.apply(i, *(m * 1.0 for m in not_zero), ones=True)
+        return np.where(terms > 0, error, 0.0)
 
-    def renewed(self, where: Where, relu: int, kind: int) -> Where:
+    def renewed(self, regions: Where, relu: int, kind: int) -> Where:
         """The bounds with those of one layer's ambiguous ReLUs derived again by a kind of slopes, in every domain."""
         part, source = self.layers.slices[relu], self.network.nodes[relu].inputs[0]
-        ambiguous = where.ambiguous[:, part]
-        most = int(ambiguous.sum(axis=1).max(initial=0))
-        if not most:
-            return where
+        ambiguous = regions.ambiguous[:, part]
+        count = int(ambiguous.sum(axis=1).max(initial=0))
+        if not count:
+            return regions
         # A domain that has fewer than others adds some, of which nothing is kept: others must not matter to a leaf.
-        chosen = np.argsort(~ambiguous, axis=1, kind="stable")[:, :most]
-        lower, upper = where.lower.copy(), where.upper.copy()
-        passing, domains = Passing(self.slopes(where, kind)), np.arange(len(chosen))[:, None]
+        chosen = np.argsort(~ambiguous, axis=1, kind="stable")[:, :count]
+        lower, upper = regions.lower.copy(), regions.upper.copy()
+        passing, domains = Passing(self.slopes(regions, kind)), np.arange(len(chosen))[:, None]
         step = max(1, ELEMENTS // (2 * self.widest * len(chosen)))
-        for first in range(0, most, step):
-            at = chosen[:, first : first + step]
-            f = self.layers.zeros(len(at), 2 * at.shape[1], self.network.nodes[source].size)
-            each = np.arange(at.shape[1])[None]
-            f[domains, each, at], f[domains, at.shape[1] + each, at] = 1, -1
-            mine, found = np.take_along_axis(ambiguous, at, axis=1), self.least(where, {source: f}, passing)
-            low, minus_high = (np.where(mine, side, -np.inf) for side in np.split(found, 2, axis=1))
-            here = part.start + at
-            lower[domains, here] = _greater(lower[domains, here], low)
-            upper[domains, here] = -_greater(-upper[domains, here], minus_high)
-        return where.with_bounds(lower, upper)
+        for first in range(0, count, step):
+            elements = chosen[:, first : first + step]
+            f = self.layers.zeros(len(elements), 2 * elements.shape[1], self.network.nodes[source].size)
+            rows = np.arange(elements.shape[1])[None]
+            f[domains, rows, elements], f[domains, elements.shape[1] + rows, elements] = 1, -1
+            wanted, least = np.take_along_axis(ambiguous, elements, axis=1), self.least(regions, {source: f}, passing)
+            low, minus_high = (np.where(wanted, side, -np.inf) for side in np.split(least, 2, axis=1))
+            neurons = part.start + elements
+            lower[domains, neurons] = _greater(lower[domains, neurons], low)
+            upper[domains, neurons] = -_greater(-upper[domains, neurons], minus_high)
+        return regions.with_bounds(lower, upper)
 
-    def slopes(self, where: Where, kind: int) -> Array:
+    def slopes(self, regions: Where, kind: int) -> Array:
         """Lower slopes [domains, 1, neurons] of a kind."""
         if kind == ADAPTIVE:
             # A little off the middle, where bounds that are symmetric up to rounding would fall to either side.
-            slope = (where.upper * (1 - 2.0**-20) > -where.lower) * self.layers.number(1.0)
+            slope = (regions.upper * (1 - 2.0**-20) > -regions.lower) * self.layers.number(1.0)
         elif kind == CHORD:
-            slope = chord(where.lower, where.upper)
+            slope = chord(regions.lower, regions.upper)
         else:
-            slope = self.layers.zeros(*where.lower.shape) + int(kind == IDENTITY)
+            slope = self.layers.zeros(*regions.lower.shape) + int(kind == IDENTITY)
         return np.asarray(slope)[:, None]
 
-    def least(self, where: Where, f: dict[int, Array], passing: Passing) -> Array:
+    def least(self, regions: Where, f: dict[int, Array], passing: Passing) -> Array:
         """Lower bounds [domains, rows] of sums of functionals, f[i] [domains, rows, n] of node i, that surely hold."""
         domains, rows = next(iter(f.values())).shape[:2]
         pending = {i: t.reshape(domains * rows, *self.network.nodes[i].shape) for i, t in f.items()}
@@ -184,39 +184,39 @@ class Prover:
         for i in range(max(pending), 0, -1):
             if i not in pending:
                 continue
-            here, node = pending.pop(i), self.network.nodes[i]
-            bias = self.layers.bias(i, here)
+            functional, node = pending.pop(i), self.network.nodes[i]
+            bias = self.layers.bias(i, functional)
             if bias is not None:
                 total += bias.reshape(domains, rows)
             if not (self.exact or isinstance(node.op, Relu | Reshape)):
-                size += np.abs(here).reshape(domains, rows, -1) @ where.sizes[i]
+                size += np.abs(functional).reshape(domains, rows, -1) @ regions.sizes[i]
             if isinstance(node.op, Relu):
-                nu = here.reshape(domains, rows, -1)
-                lam, lost, lost_size = self._pass(where, self.layers.slices[i], nu, passing)
+                nu = functional.reshape(domains, rows, -1)
+                lam, lost, lost_size = self._pass(regions, self.layers.slices[i], nu, passing)
                 total, size = total + lost, size + lost_size
-                passed: tuple[Array, ...] = (lam.reshape(here.shape),)
+                passed: tuple[Array, ...] = (lam.reshape(functional.shape),)
             else:
-                passed = self.layers.transpose(i, here)
+                passed = self.layers.transpose(i, functional)
             for j, g in zip(node.inputs, passed, strict=True):
                 pending[j] = pending[j] + g if j in pending else g
         if 0 in pending:
             g = pending[0].reshape(domains, rows, -1)
-            low, high = where.low[:, :, None], where.high[:, :, None]
+            low, high = regions.low[:, :, None], regions.high[:, :, None]
             total += (np.maximum(g, 0) @ low + np.minimum(g, 0) @ high)[..., 0]
             if not self.exact:
                 size += (np.abs(g) @ np.maximum(np.abs(low), np.abs(high)))[..., 0]
-        return self._less_error(total, size, where)
+        return self._less_error(total, size, regions)
 
-    def _less_error(self, value: Array, size: Array, where: Where) -> Array:
+    def _less_error(self, value: Array, size: Array, regions: Where) -> Array:
         """The value less what rounding may have added to it; what is no finite number is no bound."""
         if self.exact:
             return rounded_down(np.asarray(value))
-        found = value - self.layers.rounding * size - where.underflow
-        return np.where(np.isfinite(found), found, -np.inf)
+        bound = value - self.layers.rounding * size - regions.underflow
+        return np.where(np.isfinite(bound), bound, -np.inf)
 
-    def _pass(self, where: Where, part: slice, nu: Array, passing: Passing) -> tuple[Array, Array, Array]:
+    def _pass(self, regions: Where, part: slice, nu: Array, passing: Passing) -> tuple[Array, Array, Array]:
         """Functionals on the outputs of a layer become ones on its inputs; what that loses, and its size."""
-        lower, upper = where.lower[:, None, part], where.upper[:, None, part]
+        lower, upper = regions.lower[:, None, part], regions.upper[:, None, part]
         lam = nu * (lower >= 0)
         used = ((lower < 0) & (upper > 0)).any(axis=(0, 1))
         for more in (passing.sign, passing.is_given):
@@ -247,53 +247,54 @@ class Prover:
         return lam, least.sum(axis=-1), size.sum(axis=-1)
 
     def least_of_rows(
-        self, where: Where, clause: Clause, weights: Array, passing: Passing, also: dict[int, Array] | None = None
+        self, regions: Where, clause: Clause, weights: Array, passing: Passing, also: dict[int, Array] | None = None
     ) -> Array:
         """Lower bounds [domains, rows] of `weights . (coefficients @ y - offsets)`, weights [domains, rows, k] >= 0,
         plus the functionals `also` of earlier nodes.
         """
         rows, offsets = (self.layers.number(t.numpy()) for t in (clause.coefficients, clause.offsets))
         last = len(self.network.nodes) - 1
-        found = self.least(where, {**(also or {}), last: weights @ rows}, passing)
-        value = np.asarray(found - weights @ offsets)
+        least = self.least(regions, {**(also or {}), last: weights @ rows}, passing)
+        value = np.asarray(least - weights @ offsets)
         if self.exact:
             return value
         # Combining rows rounds too, by so much of what outputs, offsets and the value itself can be.
-        size = weights @ (np.abs(rows) @ where.sizes[last] + np.abs(offsets)) + np.abs(found)
+        size = weights @ (np.abs(rows) @ regions.sizes[last] + np.abs(offsets)) + np.abs(least)
         value = value - self.layers.rounding * len(offsets) * size
         return np.where(np.isfinite(value), value, -np.inf)
 
-    def local(self, where: Where) -> Where:
+    def local(self, regions: Where) -> Where:
         """Bounds derived again over each domain's own box and signs: intervals, then linear ones, layer after layer."""
-        lowers, uppers, _ = self.enclose(where)
-        where = where.with_bounds(*self._met(where, lowers, uppers))
+        lowers, uppers, _ = self.enclose(regions)
+        regions = regions.with_bounds(*self._met(regions, lowers, uppers))
         for i in self.layers.relus:
             for kind in (ADAPTIVE, CHORD):
-                where = self.renewed(where, i, kind)
-        return where
+                regions = self.renewed(regions, i, kind)
+        return regions
 
-    def step_by_step(self, where: Where, low: Array, high: Array) -> Where:
-        """As `local`, for ever smaller boxes from low, high [inputs] on: what holds in a box holds in its halves.
+    def step_by_step(self, regions: Where, low: Array, high: Array) -> Where:
+        """Bounds derived again by `local` in ever smaller boxes, from low, high [inputs] on.
 
-        The widest input that is still to be halved is halved first, whatever the search did.
+        What holds in a box holds in its halves. The widest input that is still to be halved is halved first, whatever
+        the search did.
         """
-        now = replace(
-            where, low=np.repeat(low[None], len(where.low), axis=0), high=np.repeat(high[None], len(where.low), axis=0)
-        )
-        each = np.arange(len(where.low))
+        rows = np.arange(len(regions.low))
+        now = replace(regions, low=low[None].repeat(len(rows), axis=0), high=high[None].repeat(len(rows), axis=0))
         while True:
-            left = (now.low != where.low) | (now.high != where.high)
-            if not left.any():
+            unequal = (now.low != regions.low) | (now.high != regions.high)
+            if not unequal.any():
                 return now
-            at = np.where(left, now.high - now.low, -1).argmax(axis=1)
-            old_low, old_high, active = now.low[each, at], now.high[each, at], left.any(axis=1)
+            widest = np.where(unequal, now.high - now.low, -1).argmax(axis=1)
+            old_low, old_high, active = now.low[rows, widest], now.high[rows, widest], unequal.any(axis=1)
             middle = self.layers.number(np.asarray(old_low / 2, np.float64) + np.asarray(old_high / 2, np.float64))
-            second = where.low[each, at] >= middle
+            last_low, last_high = regions.low[rows, widest], regions.high[rows, widest]
+            second = last_low >= middle
             new_low, new_high = now.low.copy(), now.high.copy()
             thin = (middle == old_low) | (middle == old_high)  # two neighbouring numbers: the rest is one step
-            new_low[each, at] = np.where(thin, where.low[each, at], np.where(active & second, middle, old_low))
-            new_high[each, at] = np.where(thin, where.high[each, at], np.where(active & ~second, middle, old_high))
-            new, done = self.local(replace(now, low=new_low, high=new_high)), ~active[:, None]
+            new_low[rows, widest] = np.where(thin, last_low, np.where(active & second, middle, old_low))
+            new_high[rows, widest] = np.where(thin, last_high, np.where(active & ~second, middle, old_high))
+            new = self.local(replace(now, low=new_low, high=new_high))
+            done = ~active[:, None]
             now = new.with_bounds(np.where(done, now.lower, new.lower), np.where(done, now.upper, new.upper))
 
 
@@ -303,6 +304,6 @@ def chord(lower: Array, upper: Array) -> Array:
     return np.asarray(np.where(ambiguous, upper, one) / np.where(ambiguous, upper - lower, one))
 
 
-def _greater(known: Array, found: Array) -> Array:
+def _greater(known: Array, new: Array) -> Array:
     """The greater of two bounds, where the second is a number at all."""
-    return np.where(found > known, found, known)
+    return np.where(new > known, new, known)

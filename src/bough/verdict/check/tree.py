@@ -73,6 +73,6 @@ def find_gap(paths: Paths, variables: int) -> Gap | None:
 
 
 def _gap(paths: Paths, open_: Array, leaf: int, more: tuple[int, int] | None) -> Gap:
-    mine = np.flatnonzero((paths.leaf == leaf) & ~open_)
-    path = [(int(paths.variable[e]), int(paths.side[e])) for e in mine]
+    entries = np.flatnonzero((paths.leaf == leaf) & ~open_)
+    path = [(int(paths.variable[e]), int(paths.side[e])) for e in entries]
     return Gap((*path, more) if more is not None else tuple(path), leaf)

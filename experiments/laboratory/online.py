@@ -1,6 +1,7 @@
 """Learning while a property is searched (the paper's Appendix D.2): decisions that the backup beat correct the model.
 
-The model is the search's own copy, so every property starts from the weights as they were trained.
+The model is the search's own copy, so every property starts from the weights as they were trained. Once the folder
+`experiments` is on Python's path, `--branching gnn-online` finds the rule.
 """
 
 from collections.abc import Mapping
@@ -11,11 +12,12 @@ import torch
 from torch import Tensor
 
 from bough.branching.babsr import BaBSR
-from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision
+from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleSettings
 from bough.branching.improvement import Measure
 from bough.domain.batch import DomainBatch
 from bough.learning.brancher import PASSED_ON, Compared, FailSafe, Learnt, LearntMemory, SafeMemory, settle
 from bough.learning.model import AbstractModel
+from bough.learning.rules import RELATIVE, LearntEntry, learnt_rule
 from bough.learning.scene import Graph, Scene
 from bough.problem.problem import Problem
 
@@ -154,3 +156,18 @@ def _finite(optimiser: torch.optim.Optimizer) -> bool:
     """Whether a step would leave numbers."""
     gradients = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
     return bool(torch.stack([g.isfinite().all() for g in gradients]).all()) if gradients else False
+
+
+def _make(settings: RuleSettings) -> Online:
+    """The rule by its name, with the weights that `gnn` has."""
+    rule = learnt_rule("gnn-online", settings)
+    return Online(rule, relative=rule.model.preset in RELATIVE)
+
+
+RULES = (
+    LearntEntry(
+        name="gnn-online",
+        words="gnn, corrected during the search by the decisions that babsr beat",
+        make=_make,
+    ),
+)

@@ -19,10 +19,10 @@ from bough.branching.strong import Strong
 from bough.domain.batch import DomainBatch, split
 from bough.falsify.base import NoAttack
 from bough.learning.brancher import FailSafe, Learnt
-from bough.learning.online import Online, OnlineMemory, _earlier
 from bough.problem.problem import Problem
 from bough.search.ahead import CountedLookAhead
 from bough.search.loop import Search, search
+from laboratory.online import Online, OnlineMemory, _earlier
 
 
 @pytest.fixture(scope="module")
