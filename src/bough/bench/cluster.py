@@ -107,7 +107,7 @@ class Cluster(AbstractEngine):
             share = self.gpu_share if resources.get("GPU") else 0
             ready = pickle.dumps(prepare)
             waiting = deque(items)
-            at_work: dict[Any, tuple[Item, Deadline]] = {}
+            at_work: dict[Any, tuple[Item, Clock]] = {}
             try:
                 while True:
                     while waiting and len(at_work) < room and not limit.passed():
