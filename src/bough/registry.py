@@ -76,7 +76,13 @@ class Registry(Generic[Kind]):
         """The entry of that name; its module is imported now."""
         self.check(name)
         module = self._own[name].module if name in self._own else self._foreign[name].module
-        entries: tuple[object, ...] = getattr(import_module(module), self._constant, ())
+        try:
+            entries: tuple[object, ...] = getattr(import_module(module), self._constant, ())
+        except ImportError as error:
+            if name in self._own:
+                raise
+            said = f"the {self.kind} '{name}' is said to be in {module}, which cannot be imported"
+            raise BadInput(f"{said}: {error}") from error
         for entry in entries:
             if isinstance(entry, self._entry) and entry.name == name:
                 return entry
