@@ -23,7 +23,8 @@ def free_memory() -> float:
 def idle_cpus() -> int:
     """How many threads make sense: two on a CPU that is busy already are far slower than one."""
     try:
-        count, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+        count = len(os.sched_getaffinity(0))
+        load = os.getloadavg()[0]
     except (AttributeError, OSError):  # not on this system
         return 1
     return max(1, min(count, round(count - load), MOST_IDLE))

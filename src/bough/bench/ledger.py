@@ -23,7 +23,10 @@ def key_of(entry: Entry) -> Key:
 class Ledger(AbstractLog):
     """A file of records; `done` are the runs that were in it when it was opened and had ended without an error."""
 
-    schema, headed, run, line = SCHEMA, False, "bench", "record of a run"
+    schema = SCHEMA
+    headed = False
+    run = "bench"
+    line = "record of a run"
     again, advice = "that run is repeated", "give a file that bough bench wrote"
 
     def __init__(self, out: Path, *, resume: bool, note: Callable[[str], None]) -> None:

@@ -67,7 +67,8 @@ def _run(task: Task, load: Loader) -> tuple[Entry, bool]:
         result = _solved(task, problem, plan)
         settings = plan.settings
     except Exception as error:  # noqa: BLE001 - a crash is a row of the table
-        failure, foreseen = f"{type(error).__name__}: {error}", isinstance(error, BoughError)
+        failure = f"{type(error).__name__}: {error}"
+        foreseen = isinstance(error, BoughError)
     if result is not None and result.reason == "interrupted":  # a search ends with what it knows; the bench ends
         raise KeyboardInterrupt
     return _entry(task, settings, result, failure, load_seconds), not foreseen

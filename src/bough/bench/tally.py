@@ -46,7 +46,8 @@ class Tally:
 
     def beat(self, at_work: Sequence[tuple[Task, float]]) -> None:
         """Take note of what is at work."""
-        self._at_work, self._beaten = at_work, Clock.start()
+        self._at_work = at_work
+        self._beaten = Clock.start()
 
     def _count(self, entry: Entry) -> None:
         self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
@@ -71,7 +72,8 @@ class Tally:
 
     def line(self) -> str:
         """Throughput, and the end if it can be guessed."""
-        done, total = sum(self._total.values()) - len(self._left), sum(self._total.values())
+        done = sum(self._total.values()) - len(self._left)
+        total = sum(self._total.values())
         left = self.seconds_left()
         end = "" if left is None or not self._left else f", about {span(left)} left, until {clock(left)}"
         speed = f", {self.per_minute():.1f} a minute" if self._ended else ""

@@ -112,7 +112,8 @@ def _bench(options: argparse.Namespace) -> int:
         with _View(tally, len(tasks)) as view:
             entries = run_tasks(tasks, ledger.done, ledger, view.seen, deadline, engine, view.beat)
     say(table(entries))
-    wrong, left = [entry for entry in entries if is_wrong(entry)], len(tasks) - len(entries)
+    wrong = [entry for entry in entries if is_wrong(entry)]
+    left = len(tasks) - len(entries)
     for entry in wrong:
         say(f"bough: WRONG VERDICT, known to be {entry['known']}: {progress_line(entry)}")
     if left:

@@ -97,7 +97,8 @@ def _label(options: argparse.Namespace) -> int:
     from bough.zoo import shipped, table
 
     torch.set_num_threads(1)
-    recipe, path = _recipe(options), shipped.table_path(options.table)
+    recipe = _recipe(options)
+    path = shipped.table_path(options.table)
     at_hand = lru_cache(lambda name, split: images_of(options, name, split))
     listed = table.read_table(path)
     rows, refused = labelling.allowed(listed)

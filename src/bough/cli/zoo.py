@@ -160,7 +160,8 @@ class Ticks:
     """A line now and then about something that takes long, where no other was said for a while."""
 
     def __init__(self, every: float = TELL_EVERY) -> None:
-        self._said, self._every = Clock.start(), every
+        self._said = Clock.start()
+        self._every = every
 
     def __call__(self, words: str, done: int | None = None, total: int | None = None) -> None:
         """Say what is being done, and how much of it is, if no line was said for a while."""

@@ -87,7 +87,8 @@ class AbstractLog(ABC):
         resume: bool = True,
         recipe: Mapping[str, object] | None = None,
     ) -> None:
-        self.path, self._recipe = path, json.loads(json.dumps(dict(recipe or {})))
+        self.path = path
+        self._recipe = json.loads(json.dumps(dict(recipe or {})))
         self._file = own(path, f"another {self.run} is at work on {path}; wait for its end, or give another name")
         try:
             size = os.fstat(self._file).st_size
@@ -145,7 +146,8 @@ class AbstractLog(ABC):
         except OSError as error:
             raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
         os.close(self._file)
-        self._file, self._size = new, len(data)
+        self._file = new
+        self._size = len(data)
 
     def close(self) -> None:
         """Let others have the file; one with nothing in it is removed."""

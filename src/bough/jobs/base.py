@@ -91,7 +91,8 @@ class AbstractPool(ABC):
 
         `beat` hears now and then what is at work, and for how long.
         """
-        waiting, started = deque(enumerate(items)), dict[Hashable, Item]()
+        waiting = deque(enumerate(items))
+        started = dict[Hashable, Item]()
         while True:
             while waiting and self.free and not limit.passed():
                 key, item = waiting.popleft()
@@ -125,7 +126,8 @@ class InProcess(AbstractPool):
     def wait(self, seconds: float) -> Sequence[tuple[Hashable, Ended]]:
         """Do the work, however long it takes."""
         del seconds
-        started, self._started = self._started, {}
+        started = self._started
+        self._started = {}
         return [(key, Ended(job.function(*job.arguments))) for key, job in started.items()]
 
     def stop(self) -> None:

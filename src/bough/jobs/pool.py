@@ -75,7 +75,8 @@ class _Worker:
         self.slot = slot
         self.key: Hashable = None
         self.job: Job | None = None
-        self.ready, self.clock = False, Deadline.after(START_SECONDS)
+        self.ready = False
+        self.clock = Deadline.after(START_SECONDS)
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         near, far = socket.socketpair()
         with far:

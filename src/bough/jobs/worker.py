@@ -43,7 +43,8 @@ def serve(descriptor: int, parent: int) -> None:
     """Answer calls; the first one makes ready, and its answer is not wanted."""
     _end_with(parent)
     _offer_as_victim()
-    door, word = Connection(descriptor), READY
+    door = Connection(descriptor)
+    word = READY
     _doors.append(door)
     while True:
         try:

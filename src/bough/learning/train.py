@@ -211,7 +211,8 @@ def _epoch(
     better = seen.loss < now.least
     now.without = 0 if better else now.without + 1
     if better:
-        now.least, now.best = seen.loss, _copy(now.model.state_dict())
+        now.least = seen.loss
+        now.best = _copy(now.model.state_dict())
     elif now.without % recipe.patience == 0 and not recipe.anneal:
         for group in now.optimiser.param_groups:
             group["lr"] /= recipe.divisor
@@ -224,7 +225,8 @@ def _pass(
 ) -> FiguresByDepth:
     """One step per batch (Eq. 10); the figures are those of the samples as they came by."""
     generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
-    tally, done = LessonTally(training.device), 0
+    tally = LessonTally(training.device)
+    done = 0
     now.model.train()
     for batch in training.batches(recipe.batch, recipe.group, generator):
         limit.check()

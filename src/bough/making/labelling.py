@@ -226,7 +226,8 @@ def make(
     with Manifest(folder, recipe.told(), lambda line: say(f"note: {line}")) as manifest:
         _store_networks(folder, tasks)
         left = [task for task in tasks if not _done(folder, task, manifest, say)]
-        total, failed = len(tasks), 0
+        total = len(tasks)
+        failed = 0
         done = total - len(left)
         why = None
         if done:
@@ -258,7 +259,8 @@ def make(
 
 def _done(folder: Path, task: LabellingTask, manifest: Manifest, say: Callable[[str], None]) -> bool:
     """Whether a property has its shard, or is known to give no samples; one that no line tells of gets its line."""
-    path, entry = shard_path(folder, task.card.name), manifest.by_name.get(task.card.name)
+    path = shard_path(folder, task.card.name)
+    entry = manifest.by_name.get(task.card.name)
     if entry is not None and entry["sha256"] == task.card.sha256 and not entry["samples"]:
         return True
     if entry is None and not path.exists():

@@ -39,7 +39,9 @@ class Wish:
 
     def __post_init__(self) -> None:
         dataset, split = self.images.dataset, self.images.split
-        first, end, size = self.within.start, self.within.stop, dataset.count(split)
+        first = self.within.start
+        end = self.within.stop
+        size = dataset.count(split)
         if not 0 <= first < end <= size:
             raise BadInput(f"--images is {first}:{end}; {dataset.name} has {split} images from 0 up to {size}")
         for name, count in self.wanted.items():
@@ -50,7 +52,8 @@ class Wish:
 
     def order(self, seed: int) -> list[int]:
         """The images' numbers, shuffled."""
-        name, split = self.images.dataset.name, self.images.split
+        name = self.images.dataset.name
+        split = self.images.split
         numbers = shuffled(self.images, seed, self.within)
         return [n for n in numbers if self.use in (None, use_of(name, split, n))]
 
@@ -227,7 +230,8 @@ class PropertyMaker:
         return int(self._loaded.reference.run(self._around(image).inputs.numpy()).argmax())
 
     def _surroundings(self, image: int) -> Surroundings:
-        recipe, images = self._recipe, self._wish.images
+        recipe = self._recipe
+        images = self._wish.images
         target = drawn_target(recipe.seed, image, images.at(image)[1], len(images.dataset.classes))
         return surroundings(images, image, target, normalised=recipe.normalised, clip=recipe.clip)
 
@@ -241,7 +245,8 @@ class PropertyMaker:
         count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
         if row is None:
             self._unsuitable += 1
-            probes, cost_of = tried.probes + tried.edges, self._recipe.scale.cost
+            probes = tried.probes + tried.edges
+            cost_of = self._recipe.scale.cost
             ends = ", ".join(f"{p.eps:g}: {p.outcome.verdict} {cost_of(p.outcome)}" for p in probes)
             self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self._choice}")
         else:

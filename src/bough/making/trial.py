@@ -88,7 +88,8 @@ def try_image(
     loaded: LoadedNetwork, recipe: TrialRecipe, told: Told, image: int, around: Surroundings, asked: str
 ) -> Trial:
     """Tune the radius around one image; `told` hears of every radius before it is tried."""
-    options, limit = recipe.options, recipe.scale.limit(asked)
+    options = recipe.options
+    limit = recipe.scale.limit(asked)
     if recipe.scale.unit == "seconds":
         _warm_up(loaded, options, around, recipe.bracket.high)
         options = replace(options, timeout=limit)

@@ -181,7 +181,8 @@ def _merged(formula: Formula) -> tuple[list[Literal], list[Step]]:
 
 def _size(name: str, gate: str, parts: list[Literal | tuple[int, int]]) -> tuple[int, int]:
     """Number of disjuncts and of the literals in them; both only rise, so that the first excess ends it."""
-    disjuncts, literals = int(gate == "and"), 0
+    disjuncts = int(gate == "and")
+    literals = 0
     for part in parts:
         more, held = (1, 1) if isinstance(part, Literal) else part
         if gate == "and":
@@ -262,7 +263,8 @@ def _conjunction(literals: Iterable[Literal], frame: _Bounds) -> tuple[_Bounds, 
 def _contradiction(bounds: _Bounds, frame: _Bounds) -> tuple[Literal, ...]:
     """Two bounds that leave an input no value, or one that leaves it none within the frame; empty if there are none."""
     for i in sorted({i for i, _ in bounds}):
-        below, above = bounds.get((i, -1)), bounds.get((i, 1))
+        below = bounds.get((i, -1))
+        above = bounds.get((i, 1))
         if below and above and above.offset < -below.offset:
             return below, above
         for bound, opposite in ((below, frame.get((i, 1))), (above, frame.get((i, -1)))):
@@ -273,7 +275,8 @@ def _contradiction(bounds: _Bounds, frame: _Bounds) -> tuple[Literal, ...]:
 
 def _impossible(wrong: tuple[Literal, ...], frame: _Bounds, source: Source) -> PropertyError:
     """The error for what `_conjunction` found wrong."""
-    first, last = wrong[0], wrong[-1]
+    first = wrong[0]
+    last = wrong[-1]
     text = source.text(first.place)
     if first.about == "":
         return source.error(first.place, f"{text} never holds, so no point is unsafe; correct it")

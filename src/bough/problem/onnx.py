@@ -157,7 +157,8 @@ def _check_opset(model: ModelProto) -> None:
 
 def _convert(model: ModelProto) -> Network:
     _check_opset(model)
-    graph, builder = model.graph, GraphBuilder()
+    graph = model.graph
+    builder = GraphBuilder()
     name, shape = input_shape(model)
     output = _only("output", graph.output).name
     builder.label = name
@@ -181,7 +182,8 @@ def _convert(model: ModelProto) -> Network:
 
 def _live(nodes: Sequence[NodeProto], *outputs: str) -> list[NodeProto]:
     """The nodes that the outputs are computed from, in order."""
-    needed, live = set(outputs), []
+    needed = set(outputs)
+    live = []
     for node in reversed(nodes):
         if needed.intersection(node.output):
             needed.update(node.input)
@@ -297,7 +299,8 @@ def _apply(call: Call) -> Result:
         with np.errstate(all="ignore"):  # what is not finite is refused by name
             return np.asarray(CONSTANT[call.operator](call))
     if call.operator in MOVE:
-        x, move = call.any(0), MOVE[call.operator]
+        x = call.any(0)
+        move = MOVE[call.operator]
         if isinstance(x, Value):
             return lowering.rearrange(call.builder, x, np.asarray(move(call, lowering.positions(x))))
         return np.asarray(move(call, x))
@@ -366,7 +369,8 @@ def _slice(call: Call, x: Array) -> Array:
 
 
 def _gather(call: Call, x: Array) -> Array:
-    index, axis = call.constant(1).astype(np.int64), int(call.attributes.get("axis", 0))
+    index = call.constant(1).astype(np.int64)
+    axis = int(call.attributes.get("axis", 0))
     _small(x.shape[:axis] + index.shape + x.shape[axis % x.ndim + 1 :])
     return np.take(x, index, axis)
 
@@ -392,7 +396,8 @@ def _dropout(call: Call, x: Array) -> Array:
 
 
 def _cast(call: Call) -> Array:
-    x, kind = call.constant(0), call.attributes["to"]
+    x = call.constant(0)
+    kind = call.attributes["to"]
     if kind not in _TYPES:
         raise UnsupportedOperator(f"a cast to elements of type {kind} is not supported")
     return x.astype(_TYPES[kind])
@@ -562,7 +567,8 @@ def _reduce(call: Call, average: bool) -> Value:
 
 
 def _pad(call: Call) -> Value:
-    x, pads = call.value(0), call.integers(1, "pads")
+    x = call.value(0)
+    pads = call.integers(1, "pads")
     if call.attributes.get("mode", "constant") != "constant" or pads is None:
         raise UnsupportedOperator("only padding by a constant is supported")
     fill = float(call.weight(2).reshape(())) if call.given(2) else float(call.attributes.get("value", 0.0))
@@ -580,7 +586,8 @@ def _cast_value(call: Call) -> Value:
 
 
 def _shape(call: Call) -> Array:
-    start, end = call.attributes.get("start", 0), call.attributes.get("end")
+    start = call.attributes.get("start", 0)
+    end = call.attributes.get("end")
     return np.array(call.any(0).shape[start:end], np.int64)
 
 

@@ -228,7 +228,8 @@ def robustness_property(
     if not 0 <= label < classes:
         raise PropertyError(f"label {label} is not a class: the network has {classes} outputs, numbered from 0")
     center = center.reshape(-1).to(torch.float64)
-    lower, upper = center - eps, center + eps
+    lower = center - eps
+    upper = center + eps
     if clip is not None:
         lower, upper = torch.maximum(lower, clip[0]), torch.minimum(upper, clip[1])
     clauses = []
@@ -238,7 +239,8 @@ def robustness_property(
                 f"target {target} is no class other than the label {label}: the network has {classes} outputs, from 0"
             )
         row = torch.zeros(1, classes, dtype=torch.float64)
-        row[0, label], row[0, target] = 1.0, -1.0
+        row[0, label] = 1.0
+        row[0, target] = -1.0
         clauses.append(Clause(0, row, torch.zeros(1, dtype=torch.float64), (False,)))
     return Property((Box(lower, upper, ball),), tuple(clauses))
 
@@ -277,7 +279,8 @@ def image_property(  # noqa: PLR0913 - the words in which the question is asked
             )
         limits = ((clip[0] - centre) / spread).reshape(-1), ((clip[1] - centre) / spread).reshape(-1)
     targets = [k for k in range(classes) if k != label] if target is None else [target]
-    inputs, radii = ((pixels - centre) / spread).reshape(-1), (eps / spread).reshape(-1)
+    inputs = ((pixels - centre) / spread).reshape(-1)
+    radii = (eps / spread).reshape(-1)
     ball = None if p is None else Ball(inputs, spread.reshape(-1).contiguous(), eps, p)
     return robustness_property(inputs, radii, label, targets, classes, limits, ball)
 

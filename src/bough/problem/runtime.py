@@ -82,7 +82,8 @@ def compare(network: Network, reference: Evaluator, points: int = 8, box: Box | 
 
 def _points(inputs: int, count: int, box: Box | None) -> NDArray[np.float64]:
     """Points in the box, or without one, in turn from [-1, 1], from [0, 1] and normally distributed."""
-    random, size = np.random.default_rng(0), (count, inputs)
+    random = np.random.default_rng(0)
+    size = (count, inputs)
     if box is not None:
         lower, upper = box.lower.numpy(), box.upper.numpy()
         return np.asarray(lower + (upper - lower) * random.random(size))
@@ -100,7 +101,8 @@ def rounding_bound(network: Network, x: Tensor, dtype: np.dtype[np.floating[Any]
     """
     values = walk.forward(network, x.reshape(-1, *network.input_shape))
     sources = {i: s for i in range(1, len(values)) if (s := _rounding(network, i, values, dtype)) is not None}
-    points, outputs = len(x), network.outputs
+    points = len(x)
+    outputs = network.outputs
     squares = torch.zeros(points, outputs, dtype=torch.float64)
     for rows in torch.arange(outputs).split(_ROWS):
         sums = torch.zeros(points * len(rows), dtype=torch.float64)

@@ -32,7 +32,8 @@ class ModuleReference:
     name = "PyTorch"
 
     def __init__(self, module: nn.Module, input_shape: Sequence[int]) -> None:
-        self._module, self._shape = module, tuple(input_shape)
+        self._module = module
+        self._shape = tuple(input_shape)
         self._like = _example(module, input_shape)
         self.dtype: np.dtype[np.floating[Any]] = np.dtype(str(self._like.dtype).removeprefix("torch."))
 

@@ -129,7 +129,8 @@ class _Reader:
 
     def read(self) -> Property:
         """The property, from the first token to the last."""
-        tokens, at = self._tokens, 0
+        tokens = self._tokens
+        at = 0
         asserted: list[Formula] = []
         # What is open: its name, whether an odd number of `not` is around it, where its formulas go, and from where on.
         opened = [("", False, asserted, 0)]
@@ -194,7 +195,8 @@ class _Reader:
         if self._tokens[at + 1] == "declare-fun":
             if rest[:2] != ["(", ")"]:
                 raise self._error(sort, "a function with arguments cannot be declared; expected ()")
-            sort, rest = sort + 2, rest[2:]
+            sort = sort + 2
+            rest = rest[2:]
         if rest[0] != "Real":
             raise self._error(sort, f"expected the sort Real of {name[:40]}, found {rest[0][:40]!r}")
         if _VARIABLE.fullmatch(name) is None:
@@ -225,7 +227,8 @@ class _Reader:
             sides, after = self._sides(at + 2)
             return comparison(sides, operator, at, self._source), after
         name, number = (left, self._number(right, at + 3)) if declared else (right, self._number(left, at + 2))
-        kind, index = name[0], int(name[2:])
+        kind = name[0]
+        index = int(name[2:])
         if operator not in INEQUALITIES:
             sides = ["=", {(kind, index): 1}, {ONE: Fraction(number)}, None]
             return comparison(sides, operator, at, self._source), at + 5

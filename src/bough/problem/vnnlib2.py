@@ -82,7 +82,8 @@ def _formula(root: Any, shapes: dict[str, list[int]], source: Source) -> Formula
     def number_or_variable(node: Any) -> Linear:
         if type(node).__name__ != "Var":
             return {ONE: Fraction(float(node.lexeme))}
-        letter, index = "X" if node.kind.name == "Input" else "Y", 0
+        letter = "X" if node.kind.name == "Input" else "Y"
+        index = 0
         for position, size in zip(node.indices, shapes[letter], strict=True):
             index = index * size + position
         return {(letter, index): 1}

@@ -91,7 +91,8 @@ class TraceWriter(AbstractObserver):
             origin = f'"clause":{json.dumps(family.children.clause.tolist())}'
         else:
             origin = self._splits(family, family.split)
-        bounds, ends = _numbers(family.children.lower), _ends(family)
+        bounds = _numbers(family.children.lower)
+        ends = _ends(family)
         self._waiting = f'{{"first":{self.nodes},{origin},"bound":{bounds},"end":"{ends}"}}'
         opened = family.opened.nonzero()[:, 0].tolist()
         self._ids.extend(self.nodes + k for k in opened)
@@ -110,7 +111,8 @@ class TraceWriter(AbstractObserver):
         }
         line = json.dumps(figures, allow_nan=False)
         self._write(line if self._waiting is None else f'{line[:-1]}, "nodes": {self._waiting}}}')
-        self._steps, self._waiting = self._steps + 1, None
+        self._steps = self._steps + 1
+        self._waiting = None
 
     def finish(self, result: "Result") -> None:
         """Write the last line, which tells how the search ended."""
@@ -274,7 +276,9 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
         raise BadInput(f"{path} is no trace: its schema is {header.get('schema')!r}, not {SCHEMA!r}")
     _check_header(header, path)
     steps: list[dict[str, Any]] = []
-    nodes, end, stopped = Nodes(), None, False
+    nodes = Nodes()
+    end = None
+    stopped = False
     for k, text in enumerate(lines[1:], 2):
         line = _parsed(text, f"{path}, line {k}")
         try:
@@ -389,14 +393,16 @@ def _add(nodes: Nodes, made: Mapping[str, Any] | None) -> None:
 
 
 def _add_children(nodes: Nodes, made: Mapping[str, Any]) -> None:
-    parents, deciders = _whole(made["parent"]), made["by"]
+    parents = _whole(made["parent"])
+    deciders = made["by"]
     if not parents or any(p >= made["first"] for p in parents):
         raise ValueError
     splits = [(s,) if isinstance(s, int) else tuple(_whole(s)) for s in made["split"]]
     gains = [None if g is None else float(g) for g in made["gain"]]
     each = 2 ** len(splits[0])
     for parent, split, by, gain in zip(parents, splits, deciders, gains, strict=True):
-        clause, depth = nodes.clause[parent], nodes.depth[parent] + len(split)
+        clause = nodes.clause[parent]
+        depth = nodes.depth[parent] + len(split)
         _extend(
             nodes,
             [parent] * each,

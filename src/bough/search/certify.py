@@ -56,10 +56,13 @@ class Certifier(AbstractWitness):
     def __init__(self, problem: Problem, path: Path) -> None:
         if any(box.ball is not None for box in problem.property.boxes):
             raise BadInput("certificates are about boxes; a ball cannot be certified yet, leave out --certificate")
-        self._problem, self._claims = problem, Claims(problem.network, problem.property, writing=True)
+        self._problem = problem
+        self._claims = Claims(problem.network, problem.property, writing=True)
         self._writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
         self._pending: list[tuple[Array, ...]] = []
-        self._seconds, self._reopened, self._relu_bytes = 0.0, 0, self._writer.bytes
+        self._seconds = 0.0
+        self._reopened = 0
+        self._relu_bytes = self._writer.bytes
         self._forms: dict[str, int] = {}
         self._doubted = False  # whether a bounder's word was found wanting
 
@@ -100,7 +103,8 @@ class Certifier(AbstractWitness):
 
     def _learn(self, lemma: Lemma, proved: Array) -> None:
         """Write a lemma about one layer, as far as it is about ReLUs that gain by it; `proved` is what to expect."""
-        box, clause = int(lemma.head[0]), int(lemma.head[1]) - 1
+        box = int(lemma.head[0])
+        clause = int(lemma.head[1]) - 1
         before = self._claims.root(box) if clause < 0 else self._claims.of_clause(clause)
         low, minus_high = np.split(proved, 2)
         kept = _gaining(before.lower[0, lemma.neurons], before.upper[0, lemma.neurons], low, -minus_high)
@@ -109,7 +113,8 @@ class Certifier(AbstractWitness):
         lemma = _about(lemma, kept)
         if 2 * sum(np.asarray(array).nbytes for array in vars(lemma).values()) > MOST_BYTES:
             return  # no reader would take it; the bounds stay what they are without it
-        after, at = self._claims.tried(lemma), lemma.neurons
+        after = self._claims.tried(lemma)
+        at = lemma.neurons
         sides = [side[0, at] for side in (before.lower, before.upper, after.lower, after.upper)]
         kept = _gaining(*sides)
         if not len(kept):
@@ -230,8 +235,10 @@ class Certifier(AbstractWitness):
 
         What is computed here is what `Claims.bounds` computes for the leaves returned.
         """
-        prover, entries = self._claims.prover, Entries.of(leaves)
-        vector, weights = np.zeros(len(leaves), dtype=np.int64), leaves.weights.copy()
+        prover = self._claims.prover
+        entries = Entries.of(leaves)
+        vector = np.zeros(len(leaves), dtype=np.int64)
+        weights = leaves.weights.copy()
         best = np.full(len(leaves), -np.inf)
         for number in np.unique(leaves.clause).tolist():
             clause = self._claims.clauses[number]
@@ -247,7 +254,8 @@ class Certifier(AbstractWitness):
                     value = values[np.arange(len(piece)), row]
                     better = value > best[piece]
                     best[piece[better]] = value[better]
-                    vector[piece[better]], weights[piece[better], :count] = kind, choices[row[better]]
+                    vector[piece[better]] = kind
+                    weights[piece[better], :count] = choices[row[better]]
         made = replace(leaves, kind=np.full(len(leaves), LOCAL), vector=vector + KINDS * effort, weights=weights)
         return made, np.flatnonzero(best > 0)
 

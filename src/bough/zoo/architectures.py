@@ -43,7 +43,8 @@ class Architecture:
         layers: list[nn.Module] = []
         for conv in self.convolutions:
             layers += [nn.Conv2d(channels, conv.channels, conv.kernel, conv.stride, conv.padding), nn.ReLU()]
-            channels, side = conv.channels, (side + 2 * conv.padding - conv.kernel) // conv.stride + 1
+            channels = conv.channels
+            side = (side + 2 * conv.padding - conv.kernel) // conv.stride + 1
         layers += [nn.Flatten(), nn.Linear(channels * side * side, self.hidden), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(self.hidden, len(self.dataset.classes)))
 

@@ -142,7 +142,8 @@ class Images:
 
     def at(self, number: int) -> tuple[NDArray[np.uint8], int]:
         """The image [C, H, W] of this number in the whole split, and its label."""
-        name, count = self.dataset.name, self.dataset.count(self.split)
+        name = self.dataset.name
+        count = self.dataset.count(self.split)
         if not 0 <= number < count:
             raise BadInput(f"{name} has no {self.split} image {number}; its {count:,} are numbered 0 to {count - 1}")
         (place,) = np.nonzero(self.index == number)
@@ -176,7 +177,8 @@ def load(
     wanted = {file: _first(file.name, root) for file in dataset.published(split)}
     absent = [file.name for file, path in wanted.items() if path is None]
     if absent and (folder is not None or not download):
-        files, otherwise = " and ".join(absent), "allow the download" if folder is None else "name no folder"
+        files = " and ".join(absent)
+        otherwise = "allow the download" if folder is None else "name no folder"
         raise BadInput(f"{name} is not in {root}; put {name}.npz or {files} there, or {otherwise}")
     paths = [path or fetch(file, dataset.mirrors, cache, progress) for file, path in wanted.items()]
     return _read_published(dataset, split, paths)
@@ -221,7 +223,8 @@ def _read_published(dataset: Dataset, split: str, paths: list[Path]) -> Images:
     count = dataset.count(split)
     if len(paths) == 1:  # CIFAR-10 is one archive, MNIST has its images and labels apart
         return _checked(dataset, split, paths[0], *read_cifar(paths[0], split, count, dataset.shape))
-    pixels, labels = read_idx(paths[0], (count, *dataset.shape[1:])), read_idx(paths[1], (count,))
+    pixels = read_idx(paths[0], (count, *dataset.shape[1:]))
+    labels = read_idx(paths[1], (count,))
     return _checked(dataset, split, paths[0], pixels, labels)
 
 
@@ -229,7 +232,9 @@ def _checked(
     dataset: Dataset, split: str, path: Path, pixels: Array, labels: Array, index: Array | None = None
 ) -> Images:
     """The arrays, once they fit the data set and each other; `path` is where they are from."""
-    n, count, shape = len(pixels) if pixels.ndim else 0, dataset.count(split), dataset.shape
+    n = len(pixels) if pixels.ndim else 0
+    count = dataset.count(split)
+    shape = dataset.shape
     flat = pixels.shape[1:] == shape[1:] and shape[0] == 1  # grey images may lack the axis of the only channel
     if pixels.dtype != np.uint8 or not n or not (flat or pixels.shape[1:] == shape):
         raise BadInput(f"{path} has {split} images of {pixels.dtype} {pixels.shape}; give uint8, (number, *{shape})")

@@ -62,8 +62,10 @@ class Row:
     use: str  # the half of the images it belongs to: `train` or `test`
 
     def __post_init__(self) -> None:
-        dataset, split = datasets.known(self.dataset), _one_of("split", self.split, datasets.SPLITS)
-        size, classes = dataset.count(split), len(dataset.classes)
+        dataset = datasets.known(self.dataset)
+        split = _one_of("split", self.split, datasets.SPLITS)
+        size = dataset.count(split)
+        classes = len(dataset.classes)
         if not 0 <= self.image < size:
             raise BadInput(f"{self.dataset} has no {split} image {self.image}; give a number from 0 to {size - 1}")
         for what, number in (("label", self.label), ("target", self.target)):

@@ -91,12 +91,14 @@ RECIPES: Mapping[str, NetworkRecipe] = {
 
 def recipe_for(dataset: str, **given: Any) -> NetworkRecipe:
     """The usual recipe with what is given (and not None) instead; schedules keep their shape."""
-    usual, given = RECIPES[dataset], {name: value for name, value in given.items() if value is not None}
+    usual = RECIPES[dataset]
+    given = {name: value for name, value in given.items() if value is not None}
     if "eps" in given:
         given["first_eps"] = usual.first_eps * given["eps"] / usual.eps
     if "epochs" in given:
         share = given["epochs"] / usual.epochs
-        given["growing"], given["halve"] = int(usual.growing * share), max(1, round(usual.halve * share))
+        given["growing"] = int(usual.growing * share)
+        given["halve"] = max(1, round(usual.halve * share))
     return replace(usual, **given)
 
 
@@ -224,7 +226,8 @@ class Captured:
     WARM_UP = 3
 
     def __init__(self, step: Callable[[Tensor, Tensor], None]) -> None:
-        self._step, self._seen = step, 0
+        self._step = step
+        self._seen = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: tuple[Tensor, Tensor] | None = None
         self._side = torch.cuda.Stream()
@@ -239,7 +242,8 @@ class Captured:
             torch.cuda.current_stream().wait_stream(self._side)
             return
         if self._graph is None or self._inputs is None:
-            self._graph, self._inputs = torch.cuda.CUDAGraph(), (x.clone(), labels.clone())
+            self._graph = torch.cuda.CUDAGraph()
+            self._inputs = (x.clone(), labels.clone())
             with torch.cuda.graph(self._graph):
                 self._step(*self._inputs)
         for ours, theirs in zip(self._inputs, (x, labels), strict=True):
@@ -326,7 +330,8 @@ def finish(
 
 def finished_before(folder: Path, architecture: Architecture, recipe: NetworkRecipe) -> Path | None:
     """The network of a training with this recipe that the folder holds to the end, if it does."""
-    path, card = folder / f"{architecture.title}.onnx", folder / CARD
+    path = folder / f"{architecture.title}.onnx"
+    card = folder / CARD
     if not (path.is_file() and card.is_file()):
         return None
     try:

@@ -70,7 +70,8 @@ def stem(name: str) -> str:
 
 
 def _traced(trace: Trace) -> PagePoint | None:
-    header, found = trace.header, (trace.end or {}).get("counterexample")
+    header = trace.header
+    found = (trace.end or {}).get("counterexample")
     shape = picture_shape(header["input_shape"])
     if found is None or shape is None or not found.get("x"):
         return None
