@@ -26,13 +26,15 @@ from typing import Any
 import torch
 
 from bough.bench.methods import parse_method
-from bough.bench.runner import Selection, finished_runs, plan, run_tasks
+from bough.bench.runner import finished_runs, run_tasks
 from bough.bench.summary import SOLVED, progress_line
+from bough.bench.tasks import Selection, plan
 from bough.bounds.base import Capability
 from bough.branching.base import KNOWN_RULES
 from bough.budget import Deadline
 from bough.files.writing import make_folder
-from bough.zoo import datasets, export, shipped
+from bough.making import export
+from bough.zoo import datasets, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, read_table
 

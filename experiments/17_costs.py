@@ -19,9 +19,9 @@ from bough.branching.babsr import BaBSR
 from bough.branching.base import BLIND, KNOWN_RULES, AbstractBrancher, AbstractLookAhead, Decision, RuleSettings
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, InputParts, Relaxation
+from bough.making.export import INSTANCES
 from bough.options import Options
 from bough.problem.instances import read_instances
-from bough.zoo.export import INSTANCES
 from laboratory import paper, tables
 from laboratory.statistics import Run
 from laboratory.tables import Heading, Line, Table

@@ -34,9 +34,10 @@ from bough.errors import BadInput, BoughError
 from bough.files.writing import make_folder, write_text
 from bough.learning.dataset import MANIFEST
 from bough.learning.labels import Plan
+from bough.making import export, labelling
 from bough.options import Options
 from bough.report.record import revision
-from bough.zoo import datasets, export, labelling, shipped
+from bough.zoo import datasets, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import DIFFICULTIES, Row, read_table
 from laboratory import plots
@@ -426,7 +427,7 @@ def _labels(names: Sequence[str], setting: Setting) -> Path:
     images_of = _images(setting)
     networks = export.check_networks(rows, images_of, [stand_in.HERE])
     how = Options(bounds="dual", branching="babsr", batch=1, intermediate="fixed", device="cpu")
-    recipe = labelling.Recipe(Plan(samples=3, between=2, whole=0.0), how)
+    recipe = labelling.LabelRecipe(Plan(samples=3, between=2, whole=0.0), how)
     make_folder(folder, resume=False)
     tasks = labelling.plan_tasks(rows, images_of, networks, recipe)
     made = labelling.make(folder, tasks, recipe, lambda line: print(line, file=sys.stderr), Deadline.never(), 1)

@@ -12,10 +12,6 @@ FENCE = re.compile(r"\s*(```|~~~)")
 TABLE_ROW = re.compile(r"\s*\|")
 ONE_LINK = re.compile(r"\s*([-*+] |\d+\. )?(!?\[[^\]]*\]\([^)\s]*\)|<?https?://\S+)[.,;:)]*$")
 SKIPPED_FOLDERS = {"node_modules", "site", "build", "dist"}  # what is made or installed, beside hidden folders
-# Pages that are about to be written anew: take a page out of this list as soon as its lines are short.
-NOT_YET = {
-    "docs/learning.md",
-}
 
 
 def pages() -> list[Path]:
@@ -36,13 +32,7 @@ def overlong(text: str) -> Iterator[int]:
 
 @pytest.mark.parametrize("page", pages(), ids=str)
 def test_lines_are_short(page: Path) -> None:
-    if page.as_posix() in NOT_YET:
-        pytest.skip("this page is about to be written anew")
     assert not list(overlong((ROOT / page).read_text(encoding="utf-8")))
-
-
-def test_the_exceptions_are_pages() -> None:
-    assert {page.as_posix() for page in pages()} >= NOT_YET
 
 
 def test_what_counts_as_too_long() -> None:

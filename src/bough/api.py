@@ -59,7 +59,7 @@ def load_problem(loaded: LoadedNetwork, asked: str | Path | Property) -> Problem
     name = "property" if isinstance(asked, Property) else str(asked)
     problem = Problem(loaded.network, prop, loaded.reference, loaded.name, name)
     compare(loaded.network, loaded.reference, points=COMPARED)
-    compare(loaded.network, loaded.reference, points=COMPARED, lower=prop.boxes[0].lower, upper=prop.boxes[0].upper)
+    compare(loaded.network, loaded.reference, points=COMPARED, box=prop.boxes[0])
     return problem
 
 

@@ -1,9 +1,13 @@
-"""The only reader of the clock: deadlines, passed explicitly to whatever may take long."""
+"""The only reader of the clock: deadlines, passed explicitly to whatever may take long, seconds since, and dates."""
 
 import math
 import os
 import time
 from dataclasses import dataclass
+from datetime import datetime
+
+MOST_IDLE = 8  # threads at most, however many CPUs idle: a guess, measured on two CPUs only
+_OUT_OF_HOST_MEMORY = "DefaultCPUAllocator"  # PyTorch's error says so
 
 
 def free_memory() -> float:
@@ -19,13 +23,11 @@ def free_memory() -> float:
 def idle_cpus() -> int:
     """How many threads make sense: two on a CPU that is busy already are far slower than one."""
     try:
-        count, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+        count = len(os.sched_getaffinity(0))
+        load = os.getloadavg()[0]
     except (AttributeError, OSError):  # not on this system
         return 1
     return max(1, min(count, round(count - load), MOST_IDLE))
-
-
-MOST_IDLE = 8  # a guess: measured on two CPUs only
 
 
 class OutOfTime(Exception):
@@ -38,10 +40,7 @@ class OutOfMemory(Exception):
 
 def ran_out(error: BaseException) -> bool:
     """Whether an error means that the host had no memory left; PyTorch's own is a plain RuntimeError."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _FULL in str(error))
-
-
-_FULL = "DefaultCPUAllocator"
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_HOST_MEMORY in str(error))
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Deadline:
 
     @classmethod
     def never(cls) -> "Deadline":
-        """No limit."""
+        """Deadline that is never reached."""
         return cls.after(None)
 
     def elapsed(self) -> float:
@@ -78,3 +77,24 @@ class Deadline:
         """Raise `OutOfTime` if no time is left."""
         if self.passed():
             raise OutOfTime
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A moment on the monotonic clock from which seconds are counted."""
+
+    started: float
+
+    @classmethod
+    def start(cls) -> "Clock":
+        """The moment now."""
+        return cls(time.monotonic())
+
+    def seconds(self) -> float:
+        """Seconds since that moment."""
+        return time.monotonic() - self.started
+
+
+def now() -> datetime:
+    """Date and time of day, with the time zone of the machine."""
+    return datetime.now().astimezone()

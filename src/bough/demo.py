@@ -27,7 +27,8 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> int:
     say(f"The network: {network.inputs} pixels, {network.neurons} ReLUs, {network.outputs} classes of little figures.")
     say("Each line asks: can any change of at most eps per pixel make it see another class?\n")
     say(f"{'image':18s} {'eps':>5s}  {'answer':10s} {'branches':>8s} {'seconds':>8s}")
-    status, picture = RIGHT, None
+    status = RIGHT
+    picture = None
     for problem in problems:
         result = solve(load_problem(loaded, problem.property), Options(timeout=problem.timeout))
         if result.reason == "interrupted":  # a search ends with what it knows; the demo ends
@@ -50,9 +51,9 @@ def judge(verdict: Verdict, expected: demo.Expected) -> int:
     return WRONG if verdict in (Verdict.VERIFIED, Verdict.FALSIFIED) else LATE
 
 
-def _draw(folder: Path, problem: demo.DemoProblem, found: Counterexample) -> Path:
+def _draw(folder: Path, problem: demo.DemoProblem, point: Counterexample) -> Path:
     names = shapes.CLASS_NAMES
-    caption = Caption(names[problem.label], names[int(found.y.argmax())], problem.eps)
+    caption = Caption(names[problem.label], names[int(point.y.argmax())], problem.eps)
     path = folder / f"{problem.name}.png"
-    counterexample_picture(path, problem.image, found.x.reshape(problem.image.shape), caption)
+    counterexample_picture(path, problem.image, point.x.reshape(problem.image.shape), caption)
     return path

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # matplotlib is slow to import and only figures need it
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg")
-DPI = 150
+DPI = 150  # dots per inch of PNG files
 INK, MUTED, FAINT = "#1a1a1a", "#666666", "#d9d9d9"
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 
@@ -36,13 +36,13 @@ class Pen:
     marker: str
 
     def line(self) -> Mapping[str, Any]:
-        """For `Axes.plot`."""
+        """Arguments of `Axes.plot` for a line."""
         hollow = {"markerfacecolor": "white", "markeredgewidth": 1.0, "markersize": 4.5}
         return {"color": self.colour, "linestyle": self.dashes, "marker": self.marker, "linewidth": 1.5, **hollow}
 
 
 def pen(place: int) -> Pen:
-    """Of the n-th thing in a figure: dashes and markers repeat at other places than colours do."""
+    """The pen of the n-th thing in a figure; dashes and markers repeat at other places than colours do."""
     return Pen(_COLOURS[place % len(_COLOURS)], _DASHES[place % len(_DASHES)], _MARKERS[place % len(_MARKERS)])
 
 
@@ -51,7 +51,7 @@ def style(**more: Any) -> Iterator[None]:
     """Draw inside of this, whatever the user's own settings say; save inside of it, too."""
     from matplotlib import rc_context, rcParamsDefault
 
-    ours = {
+    look = {
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.edgecolor": MUTED,
@@ -70,19 +70,19 @@ def style(**more: Any) -> Iterator[None]:
         "xtick.color": MUTED,
         "ytick.color": MUTED,
     }
-    settings: Any = {**rcParamsDefault, **ours, **more}
+    settings: Any = {**rcParamsDefault, **look, **more}
     del settings["backend"]  # choosing one anew would close the user's windows
     with rc_context(settings):
         yield
 
 
-def save(figure: "Figure", path: str | Path) -> None:
-    """Write a figure; the file's ending chooses the format. Call it inside `style`."""
+def save(figure: "Figure", path: str | Path, dpi: int = DPI) -> None:
+    """Write a figure; the file's ending chooses the format. Call it inside the block that the figure was drawn in."""
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in FORMATS:
         raise OutputError(f"picture '{path.name}' must end in {' or '.join(FORMATS)}; rename it")
     about: dict[str, None] = {"Date": None} if ending == ".svg" else {}
     contents = io.BytesIO()
-    figure.savefig(contents, format=ending[1:], dpi=DPI, metadata=about)
+    figure.savefig(contents, format=ending[1:], dpi=dpi, metadata=about)
     write_bytes(path, contents.getvalue())

@@ -224,7 +224,8 @@ def _rule(
             from bough.learning.rules import known
 
             name = entry.learnt_rule if known(entry.learnt_rule, bounder, network.inputs) else name
-    rule, weights = KNOWN_RULES.entry(name), options.weights
+    rule = KNOWN_RULES.entry(name)
+    weights = options.weights
     if rule.learnt:
         from bough.learning.rules import weights_for
 

@@ -14,8 +14,9 @@ from bough import api
 from bough.bench import run
 from bough.bench.known import known_verdict, read_known
 from bough.bench.methods import BUILT_IN, parse_method
-from bough.bench.runner import Selection, finished_runs, plan, run_tasks
+from bough.bench.runner import finished_runs, run_tasks
 from bough.bench.summary import progress_line, table
+from bough.bench.tasks import Selection, plan
 from bough.budget import Deadline
 from bough.cli import main
 from bough.errors import BadInput, OutputError

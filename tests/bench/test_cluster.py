@@ -14,10 +14,11 @@ import pytest
 from tests.bench import work
 from tests.bench.test_bench import LINES, PROPERTY, Folder, bench  # noqa: F401 - the fixture
 from tests.bench.test_processes import found
-from tests.learning.test_label_command import FAST, Shell, label  # noqa: F401 - the fixture
+from tests.making.test_label_command import FAST, Shell, label  # noqa: F401 - the fixture
 
 from bough.bench.methods import parse_method
-from bough.bench.runner import Selection, plan, run_tasks
+from bough.bench.runner import run_tasks
+from bough.bench.tasks import Selection, plan
 from bough.budget import Deadline
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, which are not ours to mend

@@ -18,7 +18,8 @@ from bough.bench.engines import Processes
 from bough.bench.ledger import Ledger
 from bough.bench.methods import parse_method
 from bough.bench.run import with_share
-from bough.bench.runner import Selection, plan, run_tasks
+from bough.bench.runner import run_tasks
+from bough.bench.tasks import Selection, plan
 from bough.budget import Deadline
 from bough.jobs.pool import Limits
 

@@ -10,9 +10,10 @@ from tests.bench.test_bench import Folder
 from tests.support import generator, normal
 
 from bough.bench.tables import is_table
+from bough.making import export
 from bough.network.rewrite import GraphBuilder
 from bough.problem.onnx_writer import write_network
-from bough.zoo import datasets, export
+from bough.zoo import datasets
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, as_text
 

@@ -73,7 +73,9 @@ def for_rows(policy: OptimisedBounds, network: Network, where: Region, rows: Ten
     bounds = Bounds(*(side.expand(len(offsets), -1) for side in (where.bounds.lower, where.bounds.upper)))
     clauses = ClauseBatch(torch.arange(len(offsets)), rows, offsets, bounds, NEVER)
     clause_bounds = policy.for_clauses(network, where)
-    assert clause_bounds is not None
+    assert (clause_bounds is not None) == policy.conditional
+    if clause_bounds is None:
+        return bounds
     for _ in range(3):
         clauses = replace(clauses, bounds=clause_bounds.tightened(clauses))
     return clauses.bounds

@@ -20,6 +20,7 @@ from bough.network.graph import Network
 from bough.network.ops import Conv, Linear
 from bough.problem.onnx import SUPPORTED, read_network
 from bough.problem.onnx_writer import write_network
+from bough.problem.property import Box
 from bough.problem.runtime import Reference, _points, compare
 
 OPSETS = (7, 9, 11, 13, 17, 20, 22)
@@ -566,7 +567,7 @@ def test_points_come_from_the_box_where_one_is_given():
             return Reference(GOOD).run(x)
 
     recorder, lower = Recorder(), np.arange(6.0)
-    compare(read_network(GOOD), recorder, lower=lower, upper=lower + 0.5)
+    compare(read_network(GOOD), recorder, box=Box(torch.from_numpy(lower), torch.from_numpy(lower + 0.5)))
     seen = np.stack(recorder.seen)
     assert len(seen) == 8
     assert (seen >= lower).all()
@@ -624,7 +625,7 @@ def test_one_per_cent_in_any_layer_is_noticed(networks):
     for path in first.values():
         data = read_bytes(path, NETWORK_LIMIT, NetworkError)
         network, reference = read_network(data), Reference(data)
-        x = torch.from_numpy(_points(network.inputs, 8, 0, None, None))
+        x = torch.from_numpy(_points(network.inputs, 8, None))
         for i, at in enumerate(network.nodes):
             if not isinstance(at.op, Linear | Conv):
                 continue

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bough.errors import BadInput, OutputError
-from bough.report.picture import Caption, Normalisation, counterexample_picture
+from bough.report.picture import Caption, counterexample_picture
 
 CAPTION = Caption("ring", "frame", 0.05)
 SIGNATURES = {".png": b"\x89PNG", ".svg": b"<?xml"}
@@ -26,17 +26,6 @@ def test_picture_is_written_and_repeats(tmp_path: Path, suffix: str, channels: i
     assert first.read_bytes().startswith(SIGNATURES[suffix])
     assert 5_000 < first.stat().st_size < 500_000
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_normalised_inputs_draw_as_their_pixels(tmp_path: Path) -> None:
-    pixels = np.linspace(0, 1, 48).reshape(3, 4, 4)
-    near = pixels[:, ::-1]
-    mean, std = (0.5, 0.25, 0.0), (0.25, 0.5, 1.0)
-    shift, factor = np.asarray(mean)[:, None, None], np.asarray(std)[:, None, None]
-    counterexample_picture(tmp_path / "plain.png", pixels, near, CAPTION)
-    scaled = ((pixels - shift) / factor, (near - shift) / factor)
-    counterexample_picture(tmp_path / "scaled.png", *scaled, CAPTION, Normalisation(mean, std))
-    assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "scaled.png").read_bytes()
 
 
 def test_no_difference_is_drawn_too(tmp_path: Path) -> None:

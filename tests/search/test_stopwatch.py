@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 def ticking(monkeypatch, *times: float) -> Stopwatch:
     """A watch that reads these times off its clock."""
-    monkeypatch.setattr("bough.search.stopwatch.time.perf_counter", iter(times).__next__)
+    monkeypatch.setattr("bough.budget.time.monotonic", iter(times).__next__)
     return Stopwatch()
 
 

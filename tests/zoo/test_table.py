@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.errors import BadInput
+from bough.making.export import file_name
 from bough.problem.images import as_pixels
 from bough.problem.property import Property, image_property
 from bough.problem.vnnlib import parse_property, write_property
 from bough.zoo import datasets
 from bough.zoo.datasets import Images
-from bough.zoo.export import file_name
 from bough.zoo.table import COLUMNS, DIFFICULTIES, Row, as_property, as_text, read_table, use_of
 
 ROW = Row(

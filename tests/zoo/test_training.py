@@ -15,7 +15,7 @@ from bough.cli import main
 from bough.errors import BadInput
 from bough.problem.torch import read_module
 from bough.zoo import datasets
-from bough.zoo.architectures import ARCHITECTURES, Architecture, Window, architecture
+from bough.zoo.architectures import ARCHITECTURES, Architecture, ConvLayer, architecture
 from bough.zoo.datasets import Images
 from bough.zoo.training import (
     CARD,
@@ -23,7 +23,7 @@ from bough.zoo.training import (
     EPOCHS,
     RECIPES,
     Examples,
-    Recipe,
+    NetworkRecipe,
     evaluate,
     finish,
     moved,
@@ -32,7 +32,9 @@ from bough.zoo.training import (
 )
 
 CPU = torch.device("cpu")
-QUICK = Recipe(eps=0.02, first_eps=0.0, growing=2, epochs=4, rate=5e-3, halve=2, batch=16, optimiser="adam", decay=0.0)
+QUICK = NetworkRecipe(
+    eps=0.02, first_eps=0.0, growing=2, epochs=4, rate=5e-3, halve=2, batch=16, optimiser="adam", decay=0.0
+)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def squares(count: int, seed: int = 0) -> Images:
 
 
 def tiny(images: Images) -> Architecture:
-    return Architecture(images.dataset, "tiny", (Window(2, 4, 2, 1),), 6)
+    return Architecture(images.dataset, "tiny", (ConvLayer(2, 4, 2, 1),), 6)
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def quiet(words: str, done: int, total: int) -> None:
     assert 0 <= done < total, words
 
 
-def run(folder: Path, examples, recipe: Recipe = QUICK, seconds: float | None = None, lines=None):
+def run(folder: Path, examples, recipe: NetworkRecipe = QUICK, seconds: float | None = None, lines=None):
     folder.mkdir(exist_ok=True)
     told = (lambda line: None) if lines is None else lines.append
     built = tiny(examples[0].source)
@@ -151,7 +153,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path, examples):
     run(tmp_path, examples, replace(QUICK, epochs=1))
     with pytest.raises(BadInput, match=r"another training \(eps 0.02 there, 0.03 now\)"):
         run(tmp_path, examples, replace(QUICK, eps=0.03))
-    other = Architecture(examples[0].source.dataset, "other", (Window(3, 4, 2, 1),), 6)
+    other = Architecture(examples[0].source.dataset, "other", (ConvLayer(3, 4, 2, 1),), 6)
     with pytest.raises(BadInput, match="architecture mnist_tiny there, mnist_other now"):
         train(other, QUICK, examples, tmp_path, lambda _: None, quiet, evaluated=1, limit=Deadline.never())
     data = (tmp_path / CHECKPOINT).read_bytes()

@@ -58,7 +58,8 @@ class BaselineRun:
         self.current_nodes = nodes
         self.claimed[clause] = bound
         shown = f"{bound:.4g}" if math.isfinite(bound) else "-"
-        clauses, seconds = len(self.problem.clauses), self.deadline.elapsed()
+        clauses = len(self.problem.clauses)
+        seconds = self.deadline.elapsed()
         self.say(
             f"clause {clause + 1} of {clauses}   bound {shown}   {self.nodes + nodes} nodes   {seconds:.0f} s", seconds
         )
@@ -109,7 +110,8 @@ class AbstractBaseline(ABC):
         clauses = range(len(run.problem.clauses))
         undecided = sum(not run.is_proved(k) and k not in run.safe for k in clauses)
         if run.counterexample is not None:
-            verdict, reason = Verdict.FALSIFIED, "a counterexample was found and replayed"
+            verdict = Verdict.FALSIFIED
+            reason = "a counterexample was found and replayed"
         elif interruption is not None:
             verdict, reason = interruption
         elif undecided:
@@ -119,7 +121,8 @@ class AbstractBaseline(ABC):
             verdict = Verdict.VERIFIED
             reason = f"no point of the box is unsafe, by {self.title}, to its tolerances, not proved by bough"
         else:
-            verdict, reason = Verdict.VERIFIED, "no point of the box is unsafe, proved without the solver"
+            verdict = Verdict.VERIFIED
+            reason = "no point of the box is unsafe, proved without the solver"
         lower = min((run.proved.get(k, -math.inf) for k in clauses), default=-math.inf)
         nodes = run.nodes + run.current_nodes
         notes = {"nodes": float(nodes), "solver_bound": min(run.claimed.values(), default=math.inf)}

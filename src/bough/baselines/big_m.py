@@ -35,7 +35,9 @@ def big_m(network: Network, box: Box, root: Bounds, clause: Clause) -> MixedProg
     matrix[program.editable[0], program.editable[1]] = edits.entries
     without_chords = np.setdiff1d(np.arange(len(row_lower)), layout.below_rows)
     count, columns = len(layout.amb), len(program.cost)
-    x, z, d = layout.amb_x, layout.z_column[layout.amb], columns + np.arange(count)
+    x = layout.amb_x
+    z = layout.z_column[layout.amb]
+    d = columns + np.arange(count)
     blocked = _rows(columns + count, (x, 1.0), (d, -upper))  # x - u d <= 0
     passing = _rows(columns + count, (x, 1.0), (z, -1.0), (d, -lower))  # x - z - l d <= -l
     planet = sparse.hstack(
@@ -57,7 +59,8 @@ def big_m(network: Network, box: Box, root: Bounds, clause: Clause) -> MixedProg
 
 def point_of(program: MixedProgram, box: Box, columns: Array) -> Tensor:
     """The input point of a solution, inside the box; inputs without a column have one value only."""
-    point, free = box.centre.clone(), torch.from_numpy(program.inputs).long()
+    point = box.centre.clone()
+    free = torch.from_numpy(program.inputs).long()
     point[free] = torch.from_numpy(columns[: len(free)].copy())
     return torch.where(torch.isfinite(point), point, box.centre).clamp(min=box.lower, max=box.upper)
 

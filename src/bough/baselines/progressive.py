@@ -74,7 +74,8 @@ class _Known(AbstractIntermediate):
 
 def _tightened(network: Network, box: Box, known: Bounds, relu: int, deadline: Deadline) -> Bounds:
     """The bounds with those of one layer tightened; a ReLU that its lower bound decides needs no upper one."""
-    part, source = network.slices[relu], network.nodes[relu].inputs[0]
+    part = network.slices[relu]
+    source = network.nodes[relu].inputs[0]
     lower, upper = known.lower.clone(), known.upper.clone()
     for elements in known.ambiguous()[0, part].nonzero()[:, 0].split(CHUNK):
         least = _least(network, box, known, source, elements, 1.0, deadline)

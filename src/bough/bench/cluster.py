@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -18,7 +19,7 @@ from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat, record_
 from bough.bench.remote import supervise
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.errors import BadInput, OutputError
 from bough.files.writing import write_bytes
 from bough.jobs.base import BEAT, Ended
@@ -67,7 +68,7 @@ class Cluster(AbstractEngine):
 
     @property
     def jobs(self) -> int:
-        """As many as were asked for; how many the cluster has room for is known when it is reached."""
+        """How many were asked for; how many the cluster has room for is known when it is reached."""
         return self.most or 1
 
     def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
@@ -79,13 +80,14 @@ class Cluster(AbstractEngine):
             yield record_of(task, ended)
 
     def _parcel(self, task: Task) -> Parcel:
-        asked, options = task.instance, task.method.options
-        files = [asked.network, asked.property]
+        instance = task.instance
+        options = task.method.options
+        files = [instance.network, instance.property]
         if options.weights is not None and Path(options.weights).is_file():
             files.append(Path(options.weights))
-        share = self.limits.memory
-        arguments = (self.run, self.fresh, task if share is None else run.with_share(task, share / 2))
-        return Parcel(run.run_shipped, arguments, tuple(files), asked.timeout, run.may_use_cuda(options))
+        memory = self.limits.memory
+        arguments = (self.run, self.fresh, task if memory is None else run.with_share(task, memory / 2))
+        return Parcel(run.run_shipped, arguments, tuple(files), instance.timeout, run.may_use_cuda(options))
 
     def each(
         self,
@@ -98,10 +100,14 @@ class Cluster(AbstractEngine):
         """The answer to each item, in the order in which they end; none is handed out after `limit`."""
         ray = _ray()
         with _connected(ray, self.address):
-            remote, files = ray.remote(num_cpus=1, max_retries=RETRIES)(supervise), _Files(ray)
-            there, ready = ray.cluster_resources(), pickle.dumps(prepare)
-            room, share = self.most or max(1, int(there.get("CPU", 1))), self.gpu_share if there.get("GPU") else 0
-            waiting, at_work = deque(items), dict[Any, tuple[Item, Deadline]]()
+            remote = ray.remote(num_cpus=1, max_retries=RETRIES)(supervise)
+            stored = cache(lambda path: ray.put(_contents(path)))  # each file is put into Ray's store once
+            resources = ray.cluster_resources()
+            room = self.most or max(1, int(resources.get("CPU", 1)))
+            share = self.gpu_share if resources.get("GPU") else 0
+            ready = pickle.dumps(prepare)
+            waiting = deque(items)
+            at_work: dict[Any, tuple[Item, Clock]] = {}
             try:
                 while True:
                     while waiting and len(at_work) < room and not limit.passed():
@@ -110,14 +116,14 @@ class Cluster(AbstractEngine):
                         on = remote.options(num_gpus=share if parcel.gpu else 0)
                         call = pickle.dumps((parcel.function, parcel.arguments))
                         names = [str(path) for path in parcel.files]
-                        contents = [files.stored(path) for path in parcel.files]
+                        contents = map(stored, parcel.files)
                         started = on.remote(ready, call, parcel.seconds, self.limits, names, *contents)
-                        at_work[started] = item, Deadline.never()
+                        at_work[started] = item, Clock.start()
                     if not at_work:
                         return
                     for ended in ray.wait(list(at_work), timeout=BEAT)[0]:
                         yield at_work.pop(ended)[0], _answer(ray, ended)
-                    beat([(item, clock.elapsed()) for item, clock in at_work.values()])
+                    beat([(item, clock.seconds()) for item, clock in at_work.values()])
             finally:
                 for left in at_work:
                     ray.cancel(left, force=True)
@@ -133,29 +139,19 @@ def _keep(path: Path, trace: bytes | None) -> None:
         _log.warning("a trace is lost: %s", error)
 
 
-class _Files:
-    """Files in Ray's store, each put there once; their contents go wherever a call needs them."""
-
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
-        self._stored: dict[Path, Any] = {}
-
-    def stored(self, path: Path) -> Any:
-        """A reference to a file's contents; one that cannot be read is empty, which the call will find out."""
-        if path not in self._stored:
-            try:
-                content = path.read_bytes()
-            except OSError:
-                content = b""
-            self._stored[path] = self._ray.put(content)
-        return self._stored[path]
+def _contents(path: Path) -> bytes:
+    """A file's contents; one that cannot be read is empty, which the call will find out."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _answer(ray: Any, ended: Any) -> Ended:
     try:
         end: Ended = ray.get(ended)
     except ray.exceptions.RayError as error:
-        lines = str(error).strip().splitlines() or [""]  # of a traceback the last says what, else the first
+        lines = str(error).strip().splitlines() or [""]  # a traceback's last line says what, else the first
         said = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]
         return Ended(failure=f"lost by the cluster, {type(error).__name__}: {said}")
     return end if end.failure is not None else Ended(answer=pickle.loads(end.answer))  # noqa: S301 - our own workers
@@ -180,9 +176,9 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        told = str(error).strip().splitlines()
-        where = "" if address is None else f" at {address}"
-        raise BadInput(f"there is no Ray cluster{where} to be reached: {told[0] if told else error}") from error
+        lines = str(error).strip().splitlines() or [str(error)]
+        place = "" if address is None else f" at {address}"
+        raise BadInput(f"there is no Ray cluster{place} to be reached: {lines[0]}") from error
     try:
         yield
     finally:

@@ -16,8 +16,8 @@ from bough.errors import BadInput
 from bough.jobs.base import Ended, Job
 from bough.jobs.pool import Limits, Pool
 
-MOST_JOBS = 1024
-Beat = Callable[[Sequence[tuple[Task, float]]], None]  # is told now and then what is at work, and for how long
+MOST_JOBS = 1024  # runs at once that may be asked for
+Beat = Callable[[Sequence[tuple[Task, float]]], None]  # hears now and then what is at work, and for how many seconds
 Answer = tuple[Entry, bool]
 
 
@@ -36,13 +36,13 @@ class AbstractEngine(ABC):
 
 @final
 @dataclass(frozen=True)
-class Here(AbstractEngine):
+class ThisProcess(AbstractEngine):
     """This process, one run after another: nothing is loaded twice, and a crash is the end of it all."""
 
     jobs: int = 1
 
     def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
-        """Run each, as it is asked for."""
+        """Run one task after another, each when its record is asked for."""
         load = run.loader()
         for task in tasks:
             if limit.passed():
@@ -54,9 +54,9 @@ class Here(AbstractEngine):
 @final
 @dataclass(frozen=True)
 class Processes(AbstractEngine):
-    """Worker processes. A run that crashes, hangs or takes too much memory is a record with an error.
+    """Worker processes, where a run that crashes, hangs or takes too much memory is a record with an error.
 
-    A worker serves one run after another, `fresh`: only one.
+    A worker serves one run after another; with `fresh`, only one.
     """
 
     jobs: int = 1
@@ -92,15 +92,15 @@ def record_of(task: Task, ended: Ended) -> Entry:
 
 def memory_share(jobs: int, limits: Limits) -> float:
     """GB for the open domains of each of several runs: half of what there is, or of what is allowed."""
-    there = free_memory() / 1e9 / jobs
-    return (there if limits.memory is None else min(there, limits.memory)) / 2
+    share = free_memory() / 1e9 / jobs
+    return (share if limits.memory is None else min(share, limits.memory)) / 2
 
 
 def gpus() -> Sequence[Mapping[str, str]]:
-    """What tells a worker which GPU is its own, for each GPU in turn; nothing where there is one, or none."""
+    """Variables that tell a worker which GPU is its own, for each GPU in turn; none where there is one GPU at most."""
     count = torch.cuda.device_count()
     if count < 2:
         return ({},)
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [str(k) for k in range(count)] if given is None else given.split(",")[:count]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(k) for k in range(count)] if visible is None else visible.split(",")[:count]
     return tuple({"CUDA_VISIBLE_DEVICES": name} for name in names)

@@ -8,9 +8,9 @@ from pathlib import Path
 from bough.errors import BadInput
 from bough.files.reading import read_bytes
 
-KNOWN_LIMIT = 1 << 26
+KNOWN_LIMIT = 1 << 26  # most bytes that are read of a file of verdicts
 COLUMNS = ("benchmark", "network", "property", "verdict")
-WORDS = {"unsat": "verified", "sat": "falsified"}  # the competition's; any other word means not known
+WORDS = {"unsat": "verified", "sat": "falsified"}  # words of the competition; any other means not known
 
 Known = Mapping[tuple[str, str, str], str]
 
@@ -29,9 +29,9 @@ def read_known(path: Path) -> Known:
         raise BadInput(f"{path} is no CSV ({error}); give one with the columns {', '.join(COLUMNS)}") from None
 
 
-def known_verdict(known: Known, network: Path, asked: Path) -> str | None:
+def known_verdict(known: Known, network: Path, property_file: Path) -> str | None:
     """What is known of an instance; its benchmark is the nearest folder above the network that has a row for it."""
-    keys = ((folder.name, stem(network), stem(asked)) for folder in network.resolve().parents)
+    keys = ((folder.name, stem(network), stem(property_file)) for folder in network.resolve().parents)
     return next((known[key] for key in keys if key in known), None)
 
 

@@ -12,20 +12,20 @@ from bough.budget import Deadline
 from bough.errors import BoughError
 from bough.files.writing import write_bytes
 from bough.learning.dataset import shard_path
-from bough.zoo.labelling import Labelled, Labels, Recipe, Task, Work, tried
+from bough.making.labelling import Labelled, LabellingTask, LabelRecipe, Labels, Work, tried
 
 GRACE = 600.0  # seconds after a search's time limit: a label that was begun is not left half done
 Shipped = tuple[Labelled | BoughError, bytes | None]
 
 
 def on_cluster(cluster: Cluster) -> Work:
-    """What labels properties on a cluster, for `labelling.make`."""
+    """The way to label properties on a cluster, for `labelling.make`."""
 
-    def work(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Labels:
+    def work(folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline, jobs: int) -> Labels:
         del jobs  # the cluster knows
         cuda = run.may_use_cuda(recipe.options)
 
-        def parcel(task: Task) -> Parcel:
+        def parcel(task: LabellingTask) -> Parcel:
             seconds = math.inf if recipe.options.timeout is None else recipe.options.timeout
             return Parcel(label_shipped, (task, recipe), (task.network,), seconds, cuda)
 
@@ -33,18 +33,17 @@ def on_cluster(cluster: Cluster) -> Work:
             if ended.failure is not None:
                 yield task, BoughError(ended.failure)
                 continue
-            found, shard = ended.answer
+            labelled, shard = ended.answer
             if shard is not None:
                 write_bytes(shard_path(folder, task.card.name), shard, parents=True)
-            yield task, found
+            yield task, labelled
 
     return work
 
 
-def label_shipped(task: Task, recipe: Recipe, copies: Mapping[str, str]) -> tuple[Shipped, bool]:
-    """There: label a property, and take the shard along; the worker can be used again."""
+def label_shipped(task: LabellingTask, recipe: LabelRecipe, copies: Mapping[str, str]) -> tuple[Shipped, bool]:
+    """Label a property on another machine, and take the shard along; the worker can be used again."""
     with tempfile.TemporaryDirectory(prefix="bough-") as folder:
-        here = replace(task, network=Path(copies[str(task.network)]))
-        found = tried(Path(folder), here, recipe)
-        written = shard_path(Path(folder), task.card.name)
-        return (found, written.read_bytes() if written.exists() else None), False
+        labelled = tried(Path(folder), replace(task, network=Path(copies[str(task.network)])), recipe)
+        shard = shard_path(Path(folder), task.card.name)
+        return (labelled, shard.read_bytes() if shard.exists() else None), False

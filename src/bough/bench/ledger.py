@@ -15,7 +15,7 @@ NEEDED = ("error", "verdict", "seconds", "branches", "bounds")
 
 
 def key_of(entry: Entry) -> Key:
-    """What makes a run in a file the same as a task."""
+    """The fields by which a run in a file is the same as a task."""
     return tuple(entry[name] for name in ("network", "property", "method", "timeout", "seed"))
 
 
@@ -23,7 +23,10 @@ def key_of(entry: Entry) -> Key:
 class Ledger(AbstractLog):
     """A file of records; `done` are the runs that were in it when it was opened and had ended without an error."""
 
-    schema, headed, run, line = SCHEMA, False, "bench", "record of a run"
+    schema = SCHEMA
+    headed = False
+    run = "bench"
+    line = "record of a run"
     again, advice = "that run is repeated", "give a file that bough bench wrote"
 
     def __init__(self, out: Path, *, resume: bool, note: Callable[[str], None]) -> None:
@@ -39,7 +42,7 @@ class Ledger(AbstractLog):
         hash((*key_of(entry), *(entry[name] for name in NEEDED)))
 
     def added(self) -> tuple[Entry, ...]:
-        """What was written since the file was opened, as the file has it."""
+        """The records written since the file was opened, as the file has them."""
         return read_records(self.path)[len(self.entries) :]
 
 

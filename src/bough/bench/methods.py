@@ -22,7 +22,9 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "relu-bab": ("bounds=lp", "branching=widest"),  # as Planet and ReluBaB search
     **{name: (f"method={name}",) for name in KNOWN_BASELINES.names()},
 }
-SETTABLE = {name: hint for name, hint in get_type_hints(Options).items() if name != "timeout"}  # the instance has it
+SETTABLE = {
+    name: hint for name, hint in get_type_hints(Options).items() if name != "timeout"
+}  # an instance has its own
 
 
 @dataclass(frozen=True)

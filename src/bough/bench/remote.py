@@ -25,7 +25,7 @@ PROCESSOR = "CUDA_VISIBLE_DEVICES"
 def supervise(
     prepare: bytes, call: bytes, seconds: float, limits: Limits, names: Sequence[str], *contents: bytes
 ) -> Ended:
-    """Run a call here; it is given, as its last argument, where copies of the named files are.
+    """Run a call on this machine; its last argument says where copies of the named files are.
 
     A call is a pickled function and its arguments, and returns a value and whether its worker is spent.
     """
@@ -42,7 +42,7 @@ def supervise(
 
 
 def called(call: bytes, *more: object) -> tuple[bytes, bool]:
-    """In the worker: unpack, run, and pack what came of it."""
+    """Unpack a call in the worker, run it, and pack its value."""
     function, arguments = pickle.loads(call)  # noqa: S301 - from the driver that started this process
     value, spent = function(*arguments, *more)
     return pickle.dumps(value), spent
@@ -52,18 +52,18 @@ def _is_spent(answer: tuple[bytes, bool]) -> bool:
     return answer[1]
 
 
-_kept: dict[tuple[bytes, Limits, str | None], Pool] = {}
+_warm: dict[tuple[bytes, Limits, str | None], Pool] = {}  # holds the one pool that is kept for later calls
 
 
 def _pool(prepare: bytes, limits: Limits, processor: str | None) -> Pool:
     """The worker of this process, kept warm; Ray may give the process another GPU, and the worker is then replaced."""
     key = prepare, limits, processor
-    if key not in _kept:
-        for pool in _kept.values():
+    if key not in _warm:
+        for pool in _warm.values():
             pool.stop()
-        _kept.clear()
-        _kept[key] = Pool(1, Job(called, (prepare,)), limits, _is_spent)
-    return _kept[key]
+        _warm.clear()
+        _warm[key] = Pool(1, Job(called, (prepare,)), limits, _is_spent)
+    return _warm[key]
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ from bough.api import LoadedNetwork, load_network, load_problem
 from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.bounds.base import KNOWN_BOUNDERS
-from bough.budget import Deadline
+from bough.budget import Clock
 from bough.errors import BoughError
 from bough.jobs.worker import begun
 from bough.options import AUTO, Options
@@ -32,20 +32,20 @@ def loader() -> Loader:
 
     @lru_cache(maxsize=1)
     def network(path: Path) -> tuple[LoadedNetwork, float]:
-        clock = Deadline.never()
-        return load_network(path), clock.elapsed()
+        clock = Clock.start()
+        return load_network(path), clock.seconds()
 
     @lru_cache(maxsize=1)
     def problem(path: Path, asked: Path) -> tuple[Problem, float]:
         loaded, seconds = network(path)
-        clock = Deadline.never()
-        return load_problem(loaded, asked), seconds + clock.elapsed()
+        clock = Clock.start()
+        return load_problem(loaded, asked), seconds + clock.seconds()
 
     return problem
 
 
 def run_task(task: Task, load: Loader) -> Entry:
-    """Run it here; whatever goes wrong is part of the record."""
+    """Run a task in this process; whatever goes wrong is part of the record."""
     return _run(task, load)[0]
 
 
@@ -56,18 +56,19 @@ def failed(task: Task, why: str) -> Entry:
 
 def _run(task: Task, load: Loader) -> tuple[Entry, bool]:
     """The record, and whether something happened that nobody foresaw."""
-    asked = task.instance
-    options = replace(task.method.options, timeout=asked.timeout)
-    result, load_seconds, failure, foreseen = None, None, None, True
+    options = replace(task.method.options, timeout=task.instance.timeout)
+    result = load_seconds = failure = None
+    foreseen = True
     settings = said_of(options)
     try:
-        problem, load_seconds = load(asked.network, asked.property)
+        problem, load_seconds = load(task.instance.network, task.instance.property)
         begun()
         plan = make_plan(options, problem.network)
         result = _solved(task, problem, plan)
         settings = plan.settings
     except Exception as error:  # noqa: BLE001 - a crash is a row of the table
-        failure, foreseen = f"{type(error).__name__}: {error}", isinstance(error, BoughError)
+        failure = f"{type(error).__name__}: {error}"
+        foreseen = isinstance(error, BoughError)
     if result is not None and result.reason == "interrupted":  # a search ends with what it knows; the bench ends
         raise KeyboardInterrupt
     return _entry(task, settings, result, failure, load_seconds), not foreseen
@@ -89,12 +90,7 @@ def _solved(task: Task, problem: Problem, plan: AbstractPlan) -> Result:
 def _entry(
     task: Task, settings: Settings, result: Result | None, failure: str | None, load_seconds: float | None
 ) -> Entry:
-    run = Run(
-        network=str(task.instance.network),
-        property=str(task.instance.property),
-        method=task.method.name,
-        settings=settings,
-    )
+    run = Run(str(task.instance.network), str(task.instance.property), task.method.name, settings)
     return {**record(run, result, failure, load_seconds), **task.told()}
 
 
@@ -115,7 +111,7 @@ def _loader_of_this_process() -> Loader:
 
 
 def run_in_worker(task: Task) -> tuple[Entry, bool]:
-    """As `run_task`, with whether the worker is spent: CUDA and native libraries may be left in any state."""
+    """The record of a task, and whether the worker is spent: CUDA and native libraries may be left in any state."""
     entry, unforeseen = _run(task, _loader_of_this_process())
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # others may share the GPU
@@ -135,7 +131,7 @@ def may_use_cuda(options: Options) -> bool:
 
 
 def with_share(task: Task, gigabytes: float) -> Task:
-    """The same with so much memory for open domains, unless the method says how much."""
+    """A task with so much memory for its open domains, unless the method says how much."""
     options = task.method.options
     if options.memory is not None or options.method != AUTO:
         return task
@@ -146,7 +142,7 @@ def with_share(task: Task, gigabytes: float) -> Task:
 
 
 def prepare_shipped(cuda: bool) -> tuple[None, bool]:
-    """As `prepare`."""
+    """Make a worker on another machine ready, as `prepare` does here."""
     prepare(cuda)
     return None, False
 
@@ -155,19 +151,20 @@ def run_shipped(
     run: Callable[[Task], tuple[Entry, bool]], fresh: bool, task: Task, copies: Mapping[str, str]
 ) -> tuple[tuple[Entry, bytes | None], bool]:
     """Run a task on copies of its files; the record speaks of the originals, and a trace leaves with it."""
-    asked, options = task.instance, task.method.options
-    here = replace(asked, network=Path(copies[str(asked.network)]), property=Path(copies[str(asked.property)]))
+    network, asked = (Path(copies[str(path)]) for path in (task.instance.network, task.instance.property))
+    instance = replace(task.instance, network=network, property=asked)
+    options = task.method.options
     weights = options.weights if options.weights is None else copies.get(options.weights, options.weights)
     method = replace(task.method, options=replace(options, weights=weights))
-    trace = None if task.trace is None else replace(task.trace, path=here.network.with_name(task.trace.path.name))
-    entry, unforeseen = run(replace(task, instance=here, method=method, trace=trace))
+    trace = None if task.trace is None else replace(task.trace, path=network.with_name(task.trace.path.name))
+    entry, unforeseen = run(replace(task, instance=instance, method=method, trace=trace))
     for original, copy in copies.items():
         entry = {k: v.replace(copy, original) if isinstance(v, str) else v for k, v in entry.items()}
     return (entry, None if trace is None else _taken(trace.path)), fresh or unforeseen
 
 
 def _taken(path: Path) -> bytes | None:
-    """What a file holds, which is not needed here any more; None where nothing was written."""
+    """What a file holds, which is then removed; None where nothing was written."""
     try:
         written = path.read_bytes()
         path.unlink()

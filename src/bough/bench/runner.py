@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 
-from bough.bench.engines import AbstractEngine, Beat, Here
+from bough.bench.engines import AbstractEngine, Beat, ThisProcess
 from bough.bench.ledger import Ledger, key_of
 from bough.bench.summary import Entry
-from bough.bench.tasks import Key, Selection, Task, plan
+from bough.bench.tasks import Key, Task
 from bough.budget import Deadline
-
-__all__ = ["Key", "Selection", "Task", "finished_runs", "plan", "run_tasks"]
 
 
 def finished_runs(out: Path, *, resume: bool, note: Callable[[str], None]) -> Mapping[Key, Entry]:
@@ -36,7 +34,7 @@ def run_tasks(
     entries = {task.key: {**done[task.key], "known": task.known} for task in tasks if task.key in done}
     left = [task for task in tasks if task.key not in done]
     opened = nullcontext(out) if isinstance(out, Ledger) else Ledger(out, resume=True, note=lambda _: None)
-    work = (Here() if engine is None else engine).work(left, limit, beat)
+    work = (ThisProcess() if engine is None else engine).work(left, limit, beat)
     with opened as ledger, closing(work):  # whatever ends this ends the processes, too
         try:
             for entry in work:

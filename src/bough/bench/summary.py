@@ -32,7 +32,8 @@ def table(entries: Iterable[Entry]) -> str:
         by_method.setdefault(entry["method"], []).append(entry)
     rows = [(*HEAD, *FIGURES), *(_row(name, runs) for name, runs in by_method.items())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_aligned(row, widths) for row in rows)
+    lines = ([name.ljust(widths[0]), *map(str.rjust, figures, widths[1:])] for name, *figures in rows)
+    return "\n".join(map("  ".join, lines))
 
 
 def _row(name: str, runs: Sequence[Entry]) -> tuple[str, ...]:
@@ -44,10 +45,4 @@ def _row(name: str, runs: Sequence[Entry]) -> tuple[str, ...]:
         *map(str, (len(runs), sum(count[verdict] for verdict in SOLVED), *count.values(), len(runs) - len(ended))),
         *(f"{f(seconds):.2f}" if seconds else "-" for f in (median, mean)),
         *(str(sum(run[figure] for run in ended)) for figure in ("branches", "bounds")),
-    )
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(
-        cell.rjust(width) if k else cell.ljust(width) for k, (cell, width) in enumerate(zip(row, widths, strict=True))
     )

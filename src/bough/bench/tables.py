@@ -10,13 +10,14 @@ from bough.bench.tasks import Asked, about
 from bough.errors import BadInput
 from bough.files.reading import read_bytes
 from bough.files.writing import make_folder
+from bough.making import export
+from bough.making.export import ImagesOf
 from bough.problem.instances import Instance
-from bough.zoo import export, shipped
-from bough.zoo.export import ImagesOf
+from bough.zoo import shipped
 from bough.zoo.table import COLUMNS, PAPER_COLUMNS, TABLE_LIMIT, Row, read_table
 
-TIMEOUT = 300.0  # seconds per run, where nothing else is said; as `bough properties` writes it
-INSTANCE_COLUMNS = 3
+TIMEOUT = 300.0  # seconds per run unless the user says how many; as `bough properties` writes it
+INSTANCE_COLUMNS = 3  # columns of a list of instances; a table has more
 
 
 def is_table(path: Path) -> bool:
@@ -31,7 +32,7 @@ def is_table(path: Path) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Problems:
-    """The rows of a table whose images are at hand, and where their files are, or will be."""
+    """The rows of a table whose images are at hand, and the folder where their files are, or will be."""
 
     folder: Path
     rows: Sequence[Row]
@@ -40,11 +41,9 @@ class Problems:
 
     def listed(self) -> tuple[Asked, ...]:
         """An instance for each row."""
+        folder = self.folder / export.VNNLIB
         return tuple(
-            Asked(
-                Instance(self.networks[row.network], self.folder / export.VNNLIB / export.file_name(row), TIMEOUT),
-                about(row),
-            )
+            Asked(Instance(self.networks[row.network], folder / export.file_name(row), TIMEOUT), about(row))
             for row in self.rows
         )
 
@@ -59,13 +58,13 @@ class Problems:
 def read_problems(
     table: Path, folder: Path, networks: Path | None, images_of: ImagesOf, note: Callable[[str], None]
 ) -> Problems:
-    """What a table asks, with its files in `folder`."""
+    """The problems of a table, with their files in `folder`."""
     listed = read_table(table)
-    found = export.ready(listed, images_of)
-    if found.absent:
-        note(f"{found.absent} of {len(listed)} rows of {table} are left out: their images are not at hand")
-    if not found.rows:
+    ready = export.ready(listed, images_of)
+    if ready.absent:
+        note(f"{ready.absent} of {len(listed)} rows of {table} are left out: their images are not at hand")
+    if not ready.rows:
         raise BadInput(f"none of the images of {table} is at hand; say by --data where they are")
     folders = (Path(), table.parent) if networks is None else (networks,)
-    paths = export.check_networks(found.rows, images_of, (*folders, shipped.NETWORKS))
-    return Problems(folder, found.rows, paths, images_of)
+    paths = export.check_networks(ready.rows, images_of, (*folders, shipped.NETWORKS))
+    return Problems(folder, ready.rows, paths, images_of)

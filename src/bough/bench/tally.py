@@ -1,20 +1,20 @@
 """Records enter as runs end; how many there are of each kind, and how long the rest may take, leave."""
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from bough.bench.known import stem
 from bough.bench.summary import SOLVED, Entry
 from bough.bench.tasks import Key, Task
-from bough.budget import Deadline
+from bough.budget import Clock, now
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 KINDS = (*SOLVED, "timeout", "unknown", "errors")
-SHOWN = 4  # runs at work that are named
+SHOWN = 4  # runs at work that are named; of more only the number is shown
 
 
 class Tally:
@@ -24,15 +24,17 @@ class Tally:
         self._left = {task.key: task for task in tasks}
         self._total = Counter(task.method.name for task in tasks)
         self._counts = {name: Counter(dict.fromkeys(KINDS, 0)) for name in self._total}
-        self._seconds = {name: [0.0, 0] for name in self._total}  # in all, of so many runs
-        self._clock, self._ended, self._jobs = Deadline.never(), 0, jobs
+        self._seconds = {name: [0.0, 0] for name in self._total}  # seconds in all, and of how many runs
+        self._clock = Clock.start()
+        self._ended = 0  # runs that ended since then
+        self._jobs = jobs
         self._at_work: Sequence[tuple[Task, float]] = ()
-        self._beaten = Deadline.never()  # when that was so
+        self._beaten = Clock.start()  # the moment at which these were at work
         for key in done:
             self._left.pop(key, None)
 
     def recorded(self, entries: Iterable[Entry]) -> None:
-        """Count what was there before."""
+        """Count runs that were recorded before."""
         for entry in entries:
             self._count(entry)
 
@@ -44,7 +46,8 @@ class Tally:
 
     def beat(self, at_work: Sequence[tuple[Task, float]]) -> None:
         """Take note of what is at work."""
-        self._at_work, self._beaten = at_work, Deadline.never()
+        self._at_work = at_work
+        self._beaten = Clock.start()
 
     def _count(self, entry: Entry) -> None:
         self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
@@ -55,10 +58,10 @@ class Tally:
 
     def per_minute(self) -> float:
         """Runs that end in a minute."""
-        return 60 * self._ended / max(self._clock.elapsed(), 1e-9)
+        return 60 * self._ended / max(self._clock.seconds(), 1e-9)
 
     def seconds_left(self) -> float | None:
-        """A guess: what is left takes as long as its method took so far, or any method, and at most its time limit."""
+        """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
         known, count = (sum(spent[k] for spent in self._seconds.values()) for k in (0, 1))
         if not count:
             return None
@@ -69,17 +72,18 @@ class Tally:
 
     def line(self) -> str:
         """Throughput, and the end if it can be guessed."""
-        done, total = sum(self._total.values()) - len(self._left), sum(self._total.values())
+        done = sum(self._total.values()) - len(self._left)
+        total = sum(self._total.values())
         left = self.seconds_left()
         end = "" if left is None or not self._left else f", about {span(left)} left, until {clock(left)}"
         speed = f", {self.per_minute():.1f} a minute" if self._ended else ""
         return f"{done} of {total} runs{speed}{end}"
 
     def at_work(self) -> str:
-        """What goes on now."""
+        """The runs that go on now, in words."""
         if not self._at_work:
             return ""
-        since = self._beaten.elapsed()
+        since = self._beaten.seconds()
         named = [f"{_name(task)} {span(seconds + since)}" for task, seconds in self._at_work[:SHOWN]]
         more = len(self._at_work) - SHOWN
         return f"at work: {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
@@ -109,28 +113,28 @@ def _name(task: Task) -> str:
 
 
 def told(task: Task) -> str:
-    """A run that is still to be made, in one line."""
+    """One line about a run that is still to be made."""
     return f"{_name(task)} {task.instance.timeout:g} s"
 
 
 def longest(tasks: Iterable[Task], jobs: int) -> float:
-    """Seconds if every run takes its time limit."""
+    """How many seconds the runs take if each takes its time limit."""
     limits = [task.instance.timeout for task in tasks]
-    return max((sum(limits) / jobs, *limits), default=0.0) if limits else 0.0
+    return max(sum(limits) / jobs, *limits, 0.0)
 
 
 def span(seconds: float) -> str:
     """Seconds as people read them."""
     if seconds < 60:
         return f"{seconds:.0f} s"
-    return str(dt.timedelta(seconds=round(seconds)))
+    return str(timedelta(seconds=round(seconds)))
 
 
 def clock(seconds: float) -> str:
     """The time of day in so many seconds, with the date unless it is today."""
-    now = dt.datetime.now().astimezone()
+    current = now()
     try:
-        then = now + dt.timedelta(seconds=seconds)
+        then = current + timedelta(seconds=seconds)
     except OverflowError:
         return "-"
-    return then.strftime("%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M")
+    return then.strftime("%H:%M" if then.date() == current.date() else "%Y-%m-%d %H:%M")

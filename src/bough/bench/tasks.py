@@ -9,12 +9,12 @@ from typing import Any
 from bough.bench.known import Known, known_verdict
 from bough.bench.methods import Method
 from bough.errors import BadInput
+from bough.making import export
 from bough.problem.instances import Instance, read_instances
-from bough.zoo import export
 from bough.zoo.table import Row, read_table
 
 Key = tuple[object, ...]
-ABOUT = ("dataset", "split", "image", "label", "target", "eps", "difficulty")  # of a row, what records say
+ABOUT = ("dataset", "split", "image", "label", "target", "eps", "difficulty")  # fields of a row that records repeat
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Task:
 
     @property
     def key(self) -> Key:
-        """What makes it the same run as one in a file."""
-        asked, method = self.instance, self.method
-        return str(asked.network), str(asked.property), method.name, asked.timeout, method.options.seed
+        """What makes this the same run as one in a file."""
+        instance, method = self.instance, self.method
+        return str(instance.network), str(instance.property), method.name, instance.timeout, method.options.seed
 
     def told(self) -> dict[str, Any]:
-        """What its record says beside the run itself."""
+        """What the task's record says beside the run itself."""
         about = {name: self.about.get(name) for name in ABOUT}
         return {"instances": str(self.instances), "known": self.known, **about}
 
@@ -83,9 +83,9 @@ def plan(
 
     `listed` is what the list holds, where it was read already.
     """
-    of_list = read_list(instances) if listed is None else listed
-    named = [a for a in of_list if selection.only in f"{a.instance.network} {a.instance.property}"]
-    if not named:
+    listed = read_list(instances) if listed is None else listed
+    selected = [a for a in listed if selection.only in f"{a.instance.network} {a.instance.property}"]
+    if not selected:
         raise BadInput(f"{instances} lists no instance with '{selection.only}' in its paths; check --only")
     tasks = [
         Task(
@@ -95,7 +95,7 @@ def plan(
             known_verdict(known, asked.instance.network, asked.instance.property),
             asked.about,
         )
-        for asked in named[:: selection.every]
+        for asked in selected[:: selection.every]
         for method in methods
     ]
     return tuple({task.key: task for task in tasks}.values())  # a line given twice is one run
@@ -108,8 +108,8 @@ def read_list(instances: Path) -> tuple[Asked, ...]:
     if beside.is_file():
         with suppress(BadInput):  # a file of somebody else's that happens to have the name
             rows = read_table(beside)
-    told = {export.file_name(row): about(row) for row in rows}
-    return tuple(Asked(found, told.get(found.property.name, {})) for found in read_instances(instances))
+    known = {export.file_name(row): about(row) for row in rows}
+    return tuple(Asked(listed, known.get(listed.property.name, {})) for listed in read_instances(instances))
 
 
 def about(row: Row) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from bough.bounds.capture import captured
 from bough.bounds.inputs import least
 from bough.bounds.kernels import Lines, Moments, Record, Signs
 from bough.bounds.reduced import Reduced, Stem
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.domain.arrays import Arrays
 from bough.network import walk
 
@@ -144,13 +144,16 @@ class StemProducts:
     """The products with the matrix of the input, taken apart at the first ReLU layer (`reduced.Stem`)."""
 
     def __init__(self, net: Reduced, stem: Stem, size: int) -> None:
-        self._net, self._stem, self._radius = net, stem, net.radius.to(net.inputs.dtype)
+        self._net = net
+        self._stem = stem
+        self._radius = net.radius.to(net.inputs.dtype)
         self._first = net.inputs.new_zeros(size, stem.network.nodes[-1].size)
         self.vertex = net.inputs.new_zeros(size, net.inputs.shape[1])
 
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
         """Carry functionals back through the first layer, then to the input."""
-        stem, count = self._stem, len(self._stem.ambiguous)
+        stem = self._stem
+        count = len(self._stem.ambiguous)
         self._first[:, stem.ambiguous] = lam[:, :count]
         self._first[:, stem.passing] = lam[:, count:] @ stem.through
         last = len(stem.network.nodes) - 1
@@ -163,7 +166,9 @@ class StemProducts:
 
     def forth(self, z: Tensor) -> None:
         """Carry the point forwards, through the first layer by itself."""
-        stem, count, centre = self._stem, len(self._stem.ambiguous), self._net.centre
+        stem = self._stem
+        count = len(self._stem.ambiguous)
+        centre = self._net.centre
         x = (self.vertex * self._radius).reshape(-1, *stem.network.input_shape)
         first = walk.forward(stem.network, x)[-1].reshape(len(z), -1)
         z[:, :count] = centre[:count] + first[:, stem.ambiguous]
@@ -188,10 +193,13 @@ class Climb:
 
     def __init__(self, net: Reduced, size: int, kind: tuple[int, int, bool, bool], does: Kernels = kernels) -> None:
         rows, kinds, seeded, cone = kind
-        n, all_rows, like = len(net.neurons), net.inputs.shape[0], net.inputs
+        n = len(net.neurons)
+        all_rows = net.inputs.shape[0]
+        like = net.inputs
         self.net, self.size, self.cone = net, size, cone
         self.weighing = rows > 1 or cone  # a single row's weight is 1
-        self.rows, self.offsets = like.new_zeros(size, rows, all_rows - n), like.new_zeros(size, rows)
+        self.rows = like.new_zeros(size, rows, all_rows - n)
+        self.offsets = like.new_zeros(size, rows)
         split, self.fresh = (torch.zeros(size, n, dtype=torch.int8, device=like.device) for _ in range(2))
         self.signs = Signs(split, split == 0, split > 0)
         self.lines = Lines.buffers(kinds, size, net.slope)
@@ -285,14 +293,17 @@ class Climb:
 
     def _back(self, *, seating: bool) -> None:
         """The functional goes back from the outputs to the input: the bound, and the corner that attains it."""
-        net, n = self.net, self.p.shape[1]
+        net = self.net
+        n = self.p.shape[1]
         weights = self.weights()
         self.lam[:, n:] = (weights[:, None] @ self.rows)[:, 0]
         torch.sum(weights * -self.offsets, dim=1, out=self.lost)
         for part in reversed(net.layers):
             if part.start == part.stop:
                 continue
-            nu, p, signs = self.nu[:, part], self.p[:, part], self.signs[part]
+            nu = self.nu[:, part]
+            p = self.p[:, part]
+            signs = self.signs[part]
             torch.mm(self.lam[:, part.stop :], net.between[part.stop :, part], out=nu)
             fresh = self.fresh[:, part] if seating else None
             self.does.relax(nu, p, signs, self.lines[part], self.lam[:, part], self.lost, fresh)
@@ -308,7 +319,9 @@ class Climb:
         for part in net.layers:
             if part.start == part.stop:
                 continue
-            at, x, signs = self.z[:, part], self.x[:, part], self.signs[part]
+            at = self.z[:, part]
+            x = self.x[:, part]
+            signs = self.signs[part]
             self.does.follow(at, self.nu[:, part], self.p[:, part], signs, self.lines[part], x)
             self.z[:, part.stop :].addmm_(x, net.between_t[part, part.stop :])
 
@@ -383,18 +396,18 @@ class Moves:
             graph.replay()
             return
         if self._capture and name in self._graphs:
-            clock = Deadline.never()
+            clock = Clock.start()
             self._graphs[name] = graph = captured(getattr(self.climb, name), "a step of ascent")
             self._capture = graph is not None
-            self.capture_seconds += clock.elapsed()
+            self.capture_seconds += clock.seconds()
             if graph is not None:
                 graph.replay()
                 return
-        clock = Deadline.never()
+        clock = Clock.start()
         getattr(self.climb, name)()
         if name not in self._graphs:
             self._graphs[name] = None
-            self.capture_seconds += clock.elapsed()
+            self.capture_seconds += clock.seconds()
 
 
 @final
@@ -455,7 +468,8 @@ class Ascent:
                     return ascended
                 if climber.room(len(rows)) <= 0.75 * climb.size:
                     _store(ascended, climb, remaining)
-                    moves, remaining = _shrunk(climber, functionals, climb, rows), remaining[rows]
+                    moves = _shrunk(climber, functionals, climb, rows)
+                    remaining = remaining[rows]
             moves.climb.now.copy_(table[k])
             moves.move("step")
         moves.move("settle")

@@ -113,7 +113,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
     """Linear bounds at work on one problem."""
 
     def __init__(self, problem: Problem) -> None:
-        self._problem, self._network = problem, problem.network
+        self._problem = problem
+        self._network = problem.network
         self._places: list[_BoxState] = []
         most = max(len(clause.offsets) for clause in problem.clauses)
         rows = [_padded(len(clause.offsets), most) for clause in problem.clauses]
@@ -180,7 +181,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         one row; of several, another may be the positive one in each half. A ReLU that was split is decided too, but
         the bound does not know yet where in the box.
         """
-        ambiguous, cut = domains.bounds.ambiguous(), domains.carried(InputParts)
+        ambiguous = domains.bounds.ambiguous()
+        cut = domains.carried(InputParts)
         middle = cut.lower / 2 + cut.upper / 2
         open_still = ambiguous.any(dim=1, keepdim=True) | (domains.signs != 0).any(dim=1, keepdim=True)
         balls = torch.tensor([box.ball is not None for box in self._problem.property.boxes])
@@ -189,7 +191,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
 
     def split(self, domains: DomainBatch, choices: Tensor) -> DomainBatch:
         """Both halves of an input, or both signs of a ReLU."""
-        neurons, chosen = self._network.neurons, choices.reshape(-1)
+        neurons = self._network.neurons
+        chosen = choices.reshape(-1)
         halved = chosen >= neurons
         twice = torch.arange(len(domains), device=chosen.device).repeat_interleave(2)
         parents = domains[twice]
@@ -222,7 +225,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
             yield from members.split(max(1, ELEMENTS // widest**2))
 
     def _bound(self, domains: DomainBatch, deadline: Deadline) -> Bounded:
-        network, cut = self._network, domains.carried(InputParts)
+        network = self._network
+        cut = domains.carried(InputParts)
         place = self._places[int(self._boxes[domains.clause[0]])]
         bounds = enclose(network, cut.lower, cut.upper, domains.bounds).relu_inputs(network).intersect(domains.bounds)
         layers: dict[int, LayerSlopes] = {}
@@ -239,10 +243,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         tried = [_least(network, place, cut, way, len(network.nodes) - 1, combined) for way in kinds or [layers]]
         least, best = torch.stack([bound for bound, _ in tried]).max(dim=0)
         inputs = torch.stack([g for _, g in tried]).gather(0, best[None, ..., None].expand(1, *tried[0][1].shape))[0]
-        constant, sizes = (
-            self._weights @ offsets[..., None],
-            self._weights @ (rows.abs() @ place.size[-1] + offsets.abs())[..., None],
-        )
+        constant = self._weights @ offsets[..., None]
+        sizes = self._weights @ (rows.abs() @ place.size[-1] + offsets.abs())[..., None]
         # Combining rows rounds as well, by at most as much as a node whose sums are as long as there are rows.
         lower = least - constant[..., 0] - network.rounding * (2 + offsets.shape[1]) * sizes[..., 0]
         lower, best = lower.max(dim=1)
@@ -271,7 +273,8 @@ def _least(
             total.add_(constant.reshape(domains, rows))
 
     def relu(i: int, here: Tensor) -> Tensor:
-        nu, way = here.reshape(domains, rows, -1), layers[i]
+        nu = here.reshape(domains, rows, -1)
+        way = layers[i]
         down = nu.clamp(max=0)
         total.add_((down @ way.loss)[..., 0])
         # Never in place: a sum hands one array to both of its inputs.
@@ -313,7 +316,8 @@ def _renewed(
     """The bounds with those of one layer's ambiguous ReLUs renewed, and of those that were split, whose sign may be
     impossible in the box by now; each domain's own.
     """
-    part, source = network.slices[relu], network.nodes[relu].inputs[0]
+    part = network.slices[relu]
+    source = network.nodes[relu].inputs[0]
     due = bounds.ambiguous()[:, part] | split
     most = int(due.sum(dim=1).max())
     if not most:
@@ -376,8 +380,10 @@ class HalvedLPSession(AbstractSession):
         return self._linear.split(domains, choices)
 
     def _sharpened(self, bounded: Bounded, cutoff: float, deadline: Deadline) -> Bounded:
-        domains, points = bounded.domains, bounded.points.clone()
-        cut, lower = domains.carried(InputParts), domains.lower.clone()
+        domains = bounded.domains
+        points = bounded.points.clone()
+        cut = domains.carried(InputParts)
+        lower = domains.lower.clone()
         slope = cut.slope.clone()
         for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
             deadline.check()

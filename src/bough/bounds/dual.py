@@ -35,7 +35,7 @@ from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import chord
 from bough.bounds.witness import AbstractWitness
-from bough.budget import Deadline, OutOfTime
+from bough.budget import Clock, Deadline, OutOfTime
 from bough.domain.arrays import Arrays
 from bough.domain.batch import Bounds, DomainBatch, Relaxation
 from bough.network.graph import Network
@@ -145,12 +145,16 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
     """
 
     def __init__(self, problem: Problem, config: DualAscent, witness: AbstractWitness | None = None) -> None:
-        self._problem, self._config, self._batch, self._witness = problem, config, config.batch, witness
+        self._problem = problem
+        self._config = config
+        self._batch = config.batch
+        self._witness = witness
         self._device = torch.device(config.device)
         self._network = problem.network.on(self._device)
         self._exact = PlanetLP(TightBounds(refresh=False)).prepare(problem)
         self._boxes = torch.tensor([c.box for c in problem.clauses], device=self._device)
-        count, rows = len(problem.clauses), max(len(c.offsets) for c in problem.clauses)
+        count = len(problem.clauses)
+        rows = max(len(c.offsets) for c in problem.clauses)
         self._rows = torch.zeros(count, rows, self._network.outputs, dtype=torch.float64)
         self._offsets = torch.zeros(count, rows, dtype=torch.float64)
         self._logits = torch.full((count, rows), -torch.inf)  # at the start; shorter clauses never weigh what they lack
@@ -165,7 +169,9 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         self._slots = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._unit = 1.0  # of stored multipliers: a typical coefficient
         empty = self._rows.new_zeros(0, self._network.neurons)
-        self._root_bounds, self._own_lines = Bounds(empty, empty), False  # by clause; whether these differ
+        # by clause; whether these differ
+        self._root_bounds = Bounds(empty, empty)
+        self._own_lines = False
         self._notes: dict[str, float] = {}
 
     @property
@@ -183,7 +189,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
 
         Clauses that this leaves open get ReLU bounds of their own, and a second ascent over these.
         """
-        clock = Deadline.never()
+        clock = Clock.start()
         for box in self._boxes.unique().tolist():
             whole = self._problem.property.boxes[box].on(self._device)
             root = self._config.intermediate.at_root(self._network, whole, deadline, self._witness)
@@ -206,7 +212,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         for _ in range(MOST_REPEATS):
             left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
             before = bounded.domains.lower[left]
-            if not len(left) or clock.elapsed() > ROOT_SHARE * deadline.remaining():
+            if not len(left) or clock.seconds() > ROOT_SHARE * deadline.remaining():
                 break
             try:
                 bounded = self._again(bounded, left, by_box, cutoff, deadline)
@@ -214,7 +220,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 break
             if not bool((bounded.domains.lower[left] > before + LEAST_GAIN * before.abs()).any()):
                 break
-        self._notes["root_seconds"] = clock.elapsed()
+        self._notes["root_seconds"] = clock.seconds()
         return bounded
 
     def _roots(self) -> DomainBatch:
@@ -252,7 +258,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 lower[some], upper[some] = tight.lower, tight.upper
         if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
             return bounded
-        self._root_bounds, self._own_lines = Bounds(lower, upper), True
+        self._root_bounds = Bounds(lower, upper)
+        self._own_lines = True
         domains = bounded.domains
         duals = domains.carried(Duals)
         p = torch.where(self._root_bounds.ambiguous()[:, self._slots], duals.p, 0.0)
@@ -274,7 +281,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
 
     def _refreshed(self, domains: DomainBatch, deadline: Deadline) -> DomainBatch:
         """Every domain's own ReLU bounds after its last split; the dual of a ReLU that this decides begins at 0."""
-        clock = Deadline.never()
+        clock = Clock.start()
         lower, upper = domains.bounds.lower.clone(), domains.bounds.upper.clone()
         for place, rows in self._by_place(domains):
             some = domains[rows]
@@ -284,10 +291,11 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             )
             new = self._config.intermediate.refreshed(self._network, region, some.last_split, clauses)
             lower[rows], upper[rows] = new.lower, new.upper
-        bounds, duals = Bounds(lower, upper), domains.carried(Duals)
+        bounds = Bounds(lower, upper)
+        duals = domains.carried(Duals)
         decided = (domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots]
         p = torch.where(decided, 0.0, duals.p)
-        self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.elapsed()
+        self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.seconds()
         return replace(domains, bounds=bounds, start=Duals(p, duals.logits))
 
     def _bound(self, domains: DomainBatch, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:
@@ -395,7 +403,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         for piece in torch.arange(len(domains)).split(max(1, PROOF_BYTES[self._device.type] // widest)):
             rows = slice(int(piece[0]), int(piece[-1]) + 1)
             rule = by_duals(place.net, p[rows, None].double(), signs[rows, None], place.passing)
-            region, clause = place.root.with_bounds(domains.bounds[rows]), domains.clause[rows]
+            region = place.root.with_bounds(domains.bounds[rows])
+            clause = domains.clause[rows]
             proved = proved_rows(
                 self._network, region, self._rows[clause], self._offsets[clause], weights[rows, None], rule
             )
@@ -480,7 +489,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         unsafe points.
         """
         wide = domains.lower.new_zeros(len(domains), self._network.inputs)
-        lower, upper = wide, wide.clone()
+        lower = wide
+        upper = wide.clone()
         pieces = [(place, rows) for place, all_rows in self._by_place(domains) for rows in all_rows.split(self._batch)]
         for place, rows in pieces:
             net, (functionals, duals) = place.net, self._functionals(place, domains[rows])
@@ -489,7 +499,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             g = lam[:, 0] @ net.inputs
             # Without more digits than ascent has, a distance below them is none.
             room = ((ROUNDING * reach - value).clamp(min=0) / g.abs()).nan_to_num(2.0).clamp(max=2.0)
-            low, high = (-g.sign() - room).clamp(-1, 1), (-g.sign() + room).clamp(-1, 1)
+            low = (-g.sign() - room).clamp(-1, 1)
+            high = (-g.sign() + room).clamp(-1, 1)
             lower[rows], upper[rows] = (net.middle + net.radius * s.double() for s in (low, high))
         return lower, upper
 
@@ -499,7 +510,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         What is left of nu >= 0 after the slope's share went to `x >= z` is the multiplier of `x >= 0`.
         """
         wide = domains.carried(Duals).p.new_zeros(6, len(domains), len(self._slots))
-        points, value = domains.lower.new_zeros(len(domains), self._network.inputs), torch.zeros_like(domains.lower)
+        points = domains.lower.new_zeros(len(domains), self._network.inputs)
+        value = torch.zeros_like(domains.lower)
         for place, all_rows in self._by_place(domains):
             for rows in all_rows.split(self._batch):
                 deadline.check()
@@ -508,16 +520,19 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 count, n = functionals.signs.shape
                 nu, p, lam, z, x = (t[:count, :n] for t in (climb.nu, climb.p, climb.lam, climb.z, climb.x))
                 free = functionals.signs == 0
-                up, down = nu.clamp(min=0) * free, (-nu).clamp(min=0) * free
+                up = nu.clamp(min=0) * free
+                down = (-nu).clamp(min=0) * free
                 arrays = wide.new_zeros(6, count, len(self._slots))
                 arrays[..., self._own(place)] = torch.stack((up * (1 - p), up * p, down, lam, z, x)).to(wide)
                 wide[:, rows] = arrays
-                points[rows], value[rows] = self._corners(place, climb, count), climb.value[:count].double()
+                points[rows] = self._corners(place, climb, count)
+                value[rows] = climb.value[:count].double()
         return Relaxation.of(self._slots, wide, points, value)
 
     def pack(self, domains: DomainBatch) -> PackedDuals:
         """Signs of the slots, and duals in 16 bits, which multipliers enter in units; ReLU bounds follow from signs."""
-        signs, duals = domains.signs[:, self._slots], domains.carried(Duals)
+        signs = domains.signs[:, self._slots]
+        duals = domains.carried(Duals)
         return PackedDuals(
             clause=domains.clause.int(),
             signs=signs,
@@ -532,7 +547,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         """The same domains; what is not a number in the stored duals reads as 0."""
         if not isinstance(packed, PackedDuals):
             raise TypeError(f"{type(packed).__name__} was packed by another bounder")
-        clause, few = packed.clause.long(), packed.signs
+        clause = packed.clause.long()
+        few = packed.signs
         p = packed.p.float().nan_to_num(0.0, 0.0, 0.0)
         p = torch.where(few != 0, p * self._unit, p)
         logits = torch.where(self._logits[clause] == 0, packed.logits.float().nan_to_num(0.0), -torch.inf)

@@ -44,14 +44,13 @@ class Execution:
         The bound of a clause with several rows is one of some mean of them, which is not further off than the worst.
         """
         device = domains.lower.device
-        network, worst, parts = (
-            self.problem.network.on(device),
-            torch.zeros_like(domains.lower),
-            None if session.capabilities.input_parts is None else session.capabilities.input_parts.parts(domains),
-        )
+        network = self.problem.network.on(device)
+        worst = torch.zeros_like(domains.lower)
+        parts = None if session.capabilities.input_parts is None else session.capabilities.input_parts.parts(domains)
         for c in domains.clause.unique().tolist():
             clause = self.problem.clauses[c].on(device)
-            box, members = self.problem.property.boxes[clause.box].on(device), (domains.clause == c).nonzero()[:, 0]
+            box = self.problem.property.boxes[clause.box].on(device)
+            members = (domains.clause == c).nonzero()[:, 0]
             widest = max(node.size for node in network.nodes) * len(clause.offsets)
             for some in members.split(max(1, ELEMENTS // widest)):
                 sides = (box.lower.expand(len(some), -1), box.upper.expand(len(some), -1))
@@ -96,7 +95,9 @@ def row_errors(
 def _forward(network: Network, enclosed: Enclosure, dtype: np.dtype[np.floating[Any]]) -> tuple[_Drift | None, Tensor]:
     """The errors of every node, and which domains' values stay in the range of the type; None: sums are too long."""
     limits = np.finfo(dtype)
-    unit, tiny, largest = float(limits.eps) / 2, float(limits.tiny), float(limits.max) / 2
+    unit = float(limits.eps) / 2
+    tiny = float(limits.tiny)
+    largest = float(limits.max) / 2
     low, high = enclosed.lower, enclosed.upper
     sizes = [torch.maximum(a.abs(), b.abs()) for a, b in zip(low, high, strict=True)]
     own = [unit * sizes[0] + tiny]
@@ -105,10 +106,8 @@ def _forward(network: Network, enclosed: Enclosure, dtype: np.dtype[np.floating[
     for i, node in enumerate(network.nodes[1:], start=1):
         held = [total[j] for j in node.inputs]
         if isinstance(node.op, Relu):
-            added, gathered = (
-                torch.zeros_like(sizes[i]),
-                torch.minimum(held[0], (high[node.inputs[0]] + held[0]).relu()),
-            )
+            added = torch.zeros_like(sizes[i])
+            gathered = torch.minimum(held[0], (high[node.inputs[0]] + held[0]).relu())
         else:
             # Beginning with the inputs; 0 where elements are only moved.
             count = node.op.roundings + (FOLDED if node.op.products else 0)
@@ -164,8 +163,10 @@ def _carried_back(network: Network, drift: _Drift, rows: Tensor) -> Tensor:
 
 def _through(centre: Tensor, radius: Tensor, low: Tensor, high: Tensor, total: Tensor) -> Interval:
     """What a derivative's interval becomes by a ReLU that passes a share of every difference."""
-    passes, blocks = low - total >= 0, high + total <= 0
-    least, most = (centre - radius).clamp(max=0), (centre + radius).clamp(min=0)
+    passes = low - total >= 0
+    blocks = high + total <= 0
+    least = (centre - radius).clamp(max=0)
+    most = (centre + radius).clamp(min=0)
     centre = torch.where(passes, centre, (least + most) / 2)
     radius = torch.where(passes, radius, (most - least) / 2 * OWN)
     return torch.where(blocks, 0.0, centre), torch.where(blocks, 0.0, radius)

@@ -90,7 +90,9 @@ def _climb(
     beta_1: tl.constexpr, beta_2: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    rate, c_1, c_2 = tl.load(schedule), tl.load(schedule + 1), tl.load(schedule + 2)
+    rate = tl.load(schedule)
+    c_1 = tl.load(schedule + 1)
+    c_2 = tl.load(schedule + 2)
     size = tl.load(scale + row)
     wins = tl.load(value + row) > tl.load(best + row)
     for start in range(0, n, block):
@@ -175,7 +177,9 @@ def relax(
     nu: Tensor, p: Tensor, signs: Signs, lines: Lines, lam: Tensor, lost: Tensor, fresh: Tensor | None = None
 ) -> None:
     """Do what `kernels.relax` does, in one kernel."""
-    n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
+    n = nu.shape[1]
+    sign = signs.sign
+    table = (lines.slope, lines.intercept, lines.of)
     new = sign if fresh is None else fresh
     strides = nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), lam.stride(0), new.stride(0)
     seating = fresh is not None
@@ -184,7 +188,9 @@ def relax(
 
 def follow(z: Tensor, nu: Tensor, p: Tensor, signs: Signs, lines: Lines, x: Tensor) -> None:
     """Do what `kernels.follow` does, in one kernel."""
-    n, sign, table = nu.shape[1], signs.sign, (lines.slope, lines.intercept, lines.of)
+    n = nu.shape[1]
+    sign = signs.sign
+    table = (lines.slope, lines.intercept, lines.of)
     strides = z.stride(0), nu.stride(0), p.stride(0), sign.stride(0), lines.slope.stride(0), x.stride(0)
     _follow[(nu.shape[0],)](z, nu, p, sign, *table, x, n, *strides, block=_block(n))
 

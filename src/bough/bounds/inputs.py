@@ -26,7 +26,8 @@ def least(g: Tensor, centre: Tensor, box_radius: Tensor, ball: Ball | None) -> t
     bounded here. The values are bounds from below, the points are in box and ball, but for vertices of the box where
     the box alone gives the better value.
     """
-    value, vertex = -g.abs().sum(dim=-1), -g.sign()
+    value = -g.abs().sum(dim=-1)
+    vertex = -g.sign()
     if ball is None:
         return value, vertex
     offset, axes = (t.to(g) for t in _seen_from_box(centre, box_radius, ball))
@@ -76,7 +77,10 @@ def _proved_least(g: Tensor, lower: Tensor, upper: Tensor, ball: Ball, rounding:
     offset, axes = _seen_from_box((lower + upper) / 2, radius, ball)
     share, _ = _share(g * radius[:, None], offset[:, None], axes[:, None], ball.p)
     h = g * torch.where(radius[:, None] > 0, share.nan_to_num(0.0), 0.0)
-    rest, low, high, centre = g - h, lower[..., None], upper[..., None], ball.centre[:, None]
+    rest = g - h
+    low = lower[..., None]
+    high = upper[..., None]
+    centre = ball.centre[:, None]
     depth = ball.radius * _dual_norm(h / ball.scale, ball.p)
     over_box = (rest.clamp(min=0) @ low + rest.clamp(max=0) @ high)[..., 0]
     value = over_box + (h @ centre)[..., 0] - depth

@@ -240,14 +240,16 @@ def _sweep(
     `changed` [domains, neurons] marks ReLUs whose bounds are new; only ReLUs that depend on one of them are bounded
     again, since nothing else can change. `None` bounds them all.
     """
-    bounds, fresh = region.bounds, changed
+    bounds = region.bounds
+    fresh = changed
     reached: dict[int, Tensor] = {0: region.lower.new_zeros(region.lower.shape[0], *network.input_shape)}
     for i, node in enumerate(network.nodes[1:], start=1):
         if not isinstance(node.op, Relu):
             if fresh is not None:  # which elements depend on a ReLU with new bounds: weights' absolute values tell
                 reached[i] = (network.radius.apply(i, *(reached[j] for j in node.inputs)) > 0).double()
             continue
-        part, source = network.slices[i], node.inputs[0]
+        part = network.slices[i]
+        source = node.inputs[0]
         wanted = bounds.ambiguous()[:, part] if only_ambiguous else torch.ones_like(bounds.lower[:, part]) > 0
         if fresh is not None:
             wanted = wanted & (reached[source].reshape(wanted.shape) > 0)

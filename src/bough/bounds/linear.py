@@ -199,7 +199,8 @@ def bound_elements(
     """Bound some elements of a node over each domain: lower and upper [domains, elements], in chunks that fit
     memory.
     """
-    domains, size = region.lower.shape[0], network.nodes[node].size
+    domains = region.lower.shape[0]
+    size = network.nodes[node].size
     widest = max(n.size for n in network.nodes[: node + 1])
     step = max(1, (CHUNK_ELEMENTS_CUDA if region.lower.is_cuda else CHUNK_ELEMENTS) // (domains * widest))
     parts: list[tuple[Tensor, Tensor]] = []

@@ -176,7 +176,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         rows = bound_clause(self._network, region, clause, each_row, by_slopes(self._config.intermediate.slopes))
         lower, best = rows.max(dim=1)
         lower[domains.bounds.empty()] = INFEASIBLE
-        functional, start = clause.coefficients[best], domains.carried(BasisNumbers).number.clone()
+        functional = clause.coefficients[best]
+        start = domains.carried(BasisNumbers).number.clone()
         points = ((region.lower + region.upper) / 2).clone()
         solved: list[tuple[int, Solution]] = []
         for d in (~(lower > cutoff)).nonzero()[:, 0].tolist():
@@ -238,8 +239,10 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         """
         layout = self._models[clause.box].layout
         columns, duals, reduced = map(torch.from_numpy, (solution.columns, solution.row_dual, solution.column_dual))
-        amb, own = torch.from_numpy(layout.amb).long(), torch.from_numpy(layout.z_column >= 0)
-        free, limit = bounds.ambiguous()[0, amb].double(), reduced[layout.amb_x]
+        amb = torch.from_numpy(layout.amb).long()
+        own = torch.from_numpy(layout.z_column >= 0)
+        free = bounds.ambiguous()[0, amb].double()
+        limit = reduced[layout.amb_x]
         into[0, amb] = limit.clamp(min=0) * free
         into[1, amb] = duals[layout.above_rows].clamp(min=0) * free
         into[2, amb] = -(duals[layout.below_rows].clamp(max=0) + limit.clamp(max=0)) * free
@@ -276,7 +279,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         positive bound means that the domain is empty.
         """
         weights, multipliers, empty = self._duals(clause, solutions)
-        rows, way = clause.coefficients.expand(len(solutions), -1, -1), by_multipliers(multipliers)
+        rows = clause.coefficients.expand(len(solutions), -1, -1)
+        way = by_multipliers(multipliers)
         offsets = clause.offsets.expand(len(solutions), -1)
         proved = proved_rows(self._network, region, rows, offsets, weights[:, None], way)
         nothing = torch.where(proved.lower > 0, INFEASIBLE, -INFEASIBLE)
@@ -332,7 +336,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
 
     def _point(self, box: int, solution: Solution, centre: Tensor) -> Tensor:
         """The LP's input point, inside the box."""
-        limits, inputs = self._problem.property.boxes[box], self._models[box].layout.inputs
+        limits = self._problem.property.boxes[box]
+        inputs = self._models[box].layout.inputs
         point = centre.clone()
         point[torch.from_numpy(inputs).long()] = torch.from_numpy(solution.columns[: len(inputs)])
         return torch.where(torch.isfinite(point), point, centre).clamp(min=limits.lower, max=limits.upper)

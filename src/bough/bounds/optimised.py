@@ -164,7 +164,9 @@ class UnsafePointBounds(AbstractClauseBounds):
 
         Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
         """
-        network, region, number = self._network, self._where.with_bounds(clauses.bounds), len(clauses.offsets)
+        network = self._network
+        region = self._where.with_bounds(clauses.bounds)
+        number = len(clauses.offsets)
         node, first = _home(network, net, part)
         lower, upper = clauses.bounds.lower.clone(), clauses.bounds.upper.clone()
         low, high = lower[:, net.neurons], upper[:, net.neurons]

@@ -106,7 +106,8 @@ def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[L
             expressions.append(value)
         else:
             expressions.append(_affine(*network.affine[i], node.shape, arguments))
-    outputs, objective = assembly.new_columns(network.outputs), assembly.new_columns(1)
+    outputs = assembly.new_columns(network.outputs)
+    objective = assembly.new_columns(1)
     last = expressions[-1]
     assembly.new_rows(assembly.unit(outputs) - last.matrix, last.constant, last.constant)
     nothing = np.full(clause_rows, -np.inf)
@@ -122,7 +123,9 @@ def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[L
 
 def _program(assembly: _Assembly, layout: Layout, lower: Array, upper: Array) -> LinearProgram:
     count = assembly.columns
-    cost, column_lower, column_upper = np.zeros(count), np.full(count, -np.inf), np.full(count, np.inf)
+    cost = np.zeros(count)
+    column_lower = np.full(count, -np.inf)
+    column_upper = np.full(count, np.inf)
     cost[layout.objective] = 1.0
     column_lower[: len(layout.inputs)], column_upper[: len(layout.inputs)] = lower[layout.inputs], upper[layout.inputs]
     clause_rows, outputs = layout.clause_rows, layout.outputs
@@ -146,7 +149,8 @@ def _relu(
 ) -> tuple[_Expression, tuple[Index, Index, Index, Index]]:
     low, high = root.lower[0, part].numpy(), root.upper[0, part].numpy()
     entries = np.diff(z.matrix.indptr)
-    passing, ambiguous = low >= 0, (low < 0) & (high > 0)
+    passing = low >= 0
+    ambiguous = (low < 0) & (high > 0)
     own = np.flatnonzero(ambiguous | (passing & (entries > SUBSTITUTE)))
     columns = assembly.new_columns(len(own))
     z_row[part.start + own] = assembly.new_rows(
@@ -213,7 +217,8 @@ def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Prog
     amb = layout.amb
     low, high = lower.numpy(), upper.numpy()
     slope = chord(lower[amb], upper[amb]).numpy()
-    passing, blocked = low[amb] >= 0, high[amb] <= 0
+    passing = low[amb] >= 0
+    blocked = high[amb] <= 0
     open_ = ~(passing | blocked)
     x_lower = np.where(passing, low[amb], 0.0)
     x_upper = np.where(blocked & ~passing, 0.0, high[amb])

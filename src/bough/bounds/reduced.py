@@ -93,16 +93,19 @@ class Reduced:
 
 def reduce(network: Network, root: Region, deadline: Deadline | None = None) -> Reduced:
     """Substitute what the root bounds decide; `root` is a region of one domain."""
-    ambiguous, passing = root.bounds.ambiguous()[0], root.bounds.lower[0] >= 0
+    ambiguous = root.bounds.ambiguous()[0]
+    passing = root.bounds.lower[0] >= 0
     inside = {i: ambiguous[part].nonzero()[:, 0] for i, part in network.slices.items()}
-    layers, count = {}, 0
+    layers = {}
+    count = 0
     for i, elements in inside.items():
         layers[i] = slice(count, count + len(elements))
         count += len(elements)
     last = len(network.nodes) - 1
     rows = count + network.outputs
     stem = _stem(network, inside, passing, rows)
-    between, centre = root.lower.new_zeros(rows, count), root.lower.new_zeros(rows)
+    between = root.lower.new_zeros(rows, count)
+    centre = root.lower.new_zeros(rows)
     inputs = root.lower.new_zeros(rows, network.inputs)
     targets = [(network.nodes[i].inputs[0], inside[i], layers[i].start) for i in network.relus]
     for node, elements, start in [*targets, (last, torch.arange(network.outputs, device=ambiguous.device), count)]:
@@ -127,7 +130,8 @@ def reduce(network: Network, root: Region, deadline: Deadline | None = None) -> 
 
             seed = f.reshape(len(chunk), *network.nodes[node].shape)
             inputs[part] = walk.backward(network, node, seed, relu, visit).reshape(len(chunk), -1)
-    middle, radius = (root.lower[0] + root.upper[0]) / 2, (root.upper[0] - root.lower[0]) / 2
+    middle = (root.lower[0] + root.upper[0]) / 2
+    radius = (root.upper[0] - root.lower[0]) / 2
     neurons = (
         torch.cat([inside[i] + network.slices[i].start for i in network.relus])
         if inside

@@ -64,13 +64,16 @@ def scores(network: Network, bias: Tensor, domains: DomainBatch, *, worse_side: 
     """BaBSR's score s and intercept score t (facts 3.1) of every ReLU in every domain."""
     lower, upper = domains.bounds.lower.to(bias.dtype), domains.bounds.upper.to(bias.dtype)
     ambiguous = domains.bounds.ambiguous()
-    a, reduce = chord(lower, upper), torch.minimum if worse_side else torch.maximum
+    a = chord(lower, upper)
+    reduce = torch.minimum if worse_side else torch.maximum
     intercept = -lower.clamp(max=0) * a  # B in facts 3.1
     score, drop = torch.zeros_like(lower), torch.zeros_like(lower)
 
     def relu(i: int, arriving: Tensor) -> Tensor:
         part = network.slices[i]
-        n, a_i, b = arriving.reshape(len(domains), -1), a[:, part], bias[part]
+        n = arriving.reshape(len(domains), -1)
+        a_i = a[:, part]
+        b = bias[part]
         below = n.clamp(max=0) * intercept[:, part]
         gain = reduce(b * n * (a_i - 1), b * n * a_i) + below
         score[:, part] = torch.where(ambiguous[:, part], gain.abs(), 0.0)
@@ -141,7 +144,8 @@ class BaBSR(AbstractBrancher[BaBSRMemory]):
         del look
         memory = memory.on(domains.lower.device)
         both = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
-        ambiguous, parts = domains.bounds.ambiguous(), list(memory.network.slices.values())
+        ambiguous = domains.bounds.ambiguous()
+        parts = list(memory.network.slices.values())
         chosen, picks = pick(both, ambiguous, parts, memory.first_layer_picks)
         return Decision(chosen, replace(memory, first_layer_picks=picks))
 

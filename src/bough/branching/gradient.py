@@ -52,15 +52,19 @@ def steepest_gradients(network: Network, domains: DomainBatch, dtype: torch.dtyp
 
     Intervals are kept as middle and radius: through W^T they go as W^T middle and |W|^T radius.
     """
-    blocked, passing = domains.bounds.upper <= 0, domains.bounds.lower >= 0
-    steepest, last = torch.zeros(domains.signs.shape, dtype=dtype, device=domains.signs.device), len(network.nodes) - 1
+    blocked = domains.bounds.upper <= 0
+    passing = domains.bounds.lower >= 0
+    steepest = torch.zeros(domains.signs.shape, dtype=dtype, device=domains.signs.device)
+    last = len(network.nodes) - 1
 
     def relu(i: int, arriving: Interval) -> Interval:
         (middle, radius), part = arriving, network.slices[i]
         steepest[:, part] = (middle.abs() + radius).reshape(len(domains), -1)
         # Blocked: 0. Passing: all of it. Ambiguous: anything between.
-        low, high = middle - radius, middle + radius
-        open_, none = (~passing[:, part]).reshape(low.shape), blocked[:, part].reshape(low.shape)
+        low = middle - radius
+        high = middle + radius
+        open_ = (~passing[:, part]).reshape(low.shape)
+        none = blocked[:, part].reshape(low.shape)
         low = torch.where(open_, low.clamp(max=0), low).masked_fill(none, 0.0)
         high = torch.where(open_, high.clamp(min=0), high).masked_fill(none, 0.0)
         return (high + low) / 2, (high - low) / 2

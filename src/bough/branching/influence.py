@@ -26,13 +26,16 @@ def influence(network: Network, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _influence(network: Network, lower: Tensor, upper: Tensor) -> Tensor:
-    domains, graph, sources = len(lower), network.radius, [network.nodes[i].inputs[0] for i in network.relus]
+    domains = len(lower)
+    graph = network.radius
+    sources = [network.nodes[i].inputs[0] for i in network.relus]
     if not sources:
         return lower.new_zeros(domains, 0)
     seen = enclose(network, lower, upper).relu_inputs(network)
     # An input's part in an interval's width, weighed by the chord's slope: the part of the interval that passes.
     width = torch.where(seen.ambiguous(), seen.upper - seen.lower, torch.inf)
-    pressing, live = chord(seen.lower, seen.upper) / width, seen.upper > 0
+    pressing = chord(seen.lower, seen.upper) / width
+    live = seen.upper > 0
     seeds: dict[int, Tensor] = {}
     for source, part in zip(sources, network.slices.values(), strict=True):
         seed = pressing[:, part].reshape(domains, *network.nodes[source].shape)

@@ -67,7 +67,8 @@ class Smear(AbstractBrancher[Tensor]):
     def decide(self, memory: Tensor, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Tensor]:
         """The largest product."""
         parts = look.input_parts(domains)
-        share, product = shares(memory, domains, parts), parts.slope.abs() * parts.width
+        share = shares(memory, domains, parts)
+        product = parts.slope.abs() * parts.width
         # What part of each input is left counts a little: an LP's coefficients may be 0 on inputs that matter.
         whole = product.amax(dim=1, keepdim=True).clamp(min=torch.finfo(product.dtype).tiny)
         value = product / whole + OTHER * share / share.amax(dim=1, keepdim=True)

@@ -51,7 +51,8 @@ class Strong(AbstractBrancher[BaBSRMemory]):
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The candidates by their improvements."""
         memory = memory.on(domains.lower.device)
-        ambiguous, score = domains.bounds.ambiguous(), scores(memory.network, memory.bias, domains).score
+        ambiguous = domains.bounds.ambiguous()
+        score = scores(memory.network, memory.bias, domains).score
         tried = ambiguous
         if self.subset is not None:
             tried = self.subset.of(domains, score, list(memory.network.slices.values()))

@@ -47,7 +47,8 @@ class Subset:
         """A random number from 0 to 1 for every ReLU, [domains, neurons], which depends on the domain (its clause and
         splits) and the seed only: neither on the batch it is in, nor on what was drawn before.
         """
-        device, generator = domains.signs.device, torch.Generator().manual_seed(self.seed)
+        device = domains.signs.device
+        generator = torch.Generator().manual_seed(self.seed)
         key = torch.randint(1 << 62, (domains.signs.shape[1] + 1,), generator=generator).to(device)
         # As in Zobrist's hashing of chess positions: a random number for each part, all of them summed; overflow wraps.
         name = (domains.signs * key[1:]).sum(dim=1) + (domains.clause + 1) * key[0]

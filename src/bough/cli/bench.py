@@ -25,7 +25,7 @@ TELL_FIRST, TELL_EVERY = 2.0, 20.0  # seconds without a line after which one say
 
 
 def add(commands: Commands) -> None:
-    """The command."""
+    """Declare `bough bench` and its options."""
     bench = commands.add("bench", help="run a list of instances by several methods")
     bench.add_argument(
         "instances",
@@ -112,7 +112,8 @@ def _bench(options: argparse.Namespace) -> int:
         with _View(tally, len(tasks)) as view:
             entries = run_tasks(tasks, ledger.done, ledger, view.seen, deadline, engine, view.beat)
     say(table(entries))
-    wrong, left = [entry for entry in entries if is_wrong(entry)], len(tasks) - len(entries)
+    wrong = [entry for entry in entries if is_wrong(entry)]
+    left = len(tasks) - len(entries)
     for entry in wrong:
         say(f"bough: WRONG VERDICT, known to be {entry['known']}: {progress_line(entry)}")
     if left:
@@ -144,7 +145,7 @@ class _View:
         self._stack.close()
 
     def seen(self, count: int, entry: dict[str, Any]) -> None:
-        """A run has ended."""
+        """Count a run that has ended, and say so."""
         from bough.bench.ledger import key_of
         from bough.bench.summary import progress_line
 
@@ -159,7 +160,7 @@ class _View:
             self._live.console.print(Text(line))
 
     def beat(self, at_work: "Sequence[tuple[Task, float]]") -> None:
-        """Runs go on."""
+        """Take note of the runs at work, and name them now and then."""
         self._tally.beat(at_work)
         if self._live is None and at_work and self._next.passed():
             say(f"{self._tally.line()}; {self._tally.at_work()}")
@@ -167,23 +168,19 @@ class _View:
 
 
 def _engine(options: argparse.Namespace) -> "AbstractEngine":
-    from bough.bench.engines import Here, Processes
+    from bough.bench.engines import Processes, ThisProcess
     from bough.jobs.pool import GRACE, Limits
 
     limits = Limits(GRACE if options.grace is None else options.grace, options.memory_limit)
-    said = {
-        "--jobs": options.jobs,
-        "--grace": options.grace,
-        "--memory-limit": options.memory_limit,
-        "--fresh": options.fresh or None,
-    }
-    of_ray = {"--gpu-share": options.gpu_share, "--ray-address": options.ray_address}
-    unheeded = {} if options.engine == "ray" else of_ray if options.engine == "local" else {**said, **of_ray}
-    for flag, value in unheeded.items():
-        if value is not None:
+    for_ray = ("--gpu-share", "--ray-address")
+    for_workers = ("--jobs", "--grace", "--memory-limit", "--fresh")
+    unheeded = {"here": (*for_workers, *for_ray), "local": for_ray}.get(options.engine, ())
+    for flag in unheeded:
+        value = getattr(options, flag[2:].replace("-", "_"))
+        if value is not None and value is not False:
             raise BadInput(f"{flag} says nothing with --engine {options.engine}; leave it out, or give another engine")
     if options.engine == "here":
-        return Here()
+        return ThisProcess()
     if options.engine == "local":
         return Processes(1 if options.jobs is None else options.jobs, limits, options.fresh)
     from bough.bench.cluster import Cluster

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """The command."""
+    """Declare `bough check` and its options."""
     check = commands.add("check", help="check the certificate that `verify --certificate` wrote")
     check.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
     check.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")

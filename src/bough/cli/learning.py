@@ -10,7 +10,7 @@ from bough.errors import BadInput
 from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
-    from bough.zoo.labelling import Recipe, Work
+    from bough.making.labelling import LabelRecipe, Work
 
 
 def add(commands: Commands) -> None:
@@ -93,10 +93,12 @@ def _label(options: argparse.Namespace) -> int:
 
     import torch
 
-    from bough.zoo import export, labelling, shipped, table
+    from bough.making import export, labelling
+    from bough.zoo import shipped, table
 
     torch.set_num_threads(1)
-    recipe, path = _recipe(options), shipped.table_path(options.table)
+    recipe = _recipe(options)
+    path = shipped.table_path(options.table)
     at_hand = lru_cache(lambda name, split: images_of(options, name, split))
     listed = table.read_table(path)
     rows, refused = labelling.allowed(listed)
@@ -136,12 +138,12 @@ def _work(options: argparse.Namespace) -> "Work | None":
     return on_cluster(Cluster(options.jobs, Limits(GRACE), gpu_share=share, address=options.ray_address))
 
 
-def _recipe(options: argparse.Namespace) -> "Recipe":
+def _recipe(options: argparse.Namespace) -> "LabelRecipe":
     from bough.bounds.base import Capability
     from bough.branching.subset import Subset
     from bough.learning.labels import Plan
+    from bough.making.labelling import LabelRecipe
     from bough.options import Options
-    from bough.zoo.labelling import Recipe
 
     plan = Plan(
         samples=options.samples,
@@ -168,4 +170,4 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
     )
     if Capability.INPUT_PARTS in chosen.needs:
         raise BadInput(f"'{options.rule}' halves inputs, and labels are about ReLUs; give another --rule")
-    return Recipe(plan, chosen)
+    return LabelRecipe(plan, chosen)

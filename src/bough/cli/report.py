@@ -10,7 +10,7 @@ PAGE = "index.html"
 
 
 def add(commands: Commands) -> None:
-    """The command."""
+    """Declare `bough report` and its options."""
     report = commands.add("report", help="show runs and traces as one HTML page")
     report.add_argument(
         "runs", metavar="RUN.jsonl", type=Path, nargs="*", help="records of `bough bench` or `bough verify --json`"

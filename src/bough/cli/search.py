@@ -237,7 +237,8 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
     from bough.plan import make_plan
     from bough.report.console import ProgressLine
 
-    network, plan = problem.network, make_plan(chosen, problem.network)
+    network = problem.network
+    plan = make_plan(chosen, problem.network)
     if not options.quiet:
         say(
             f"{problem.network_name}: {network.inputs} inputs, {network.neurons} ReLUs, {network.outputs} outputs; "

@@ -34,7 +34,8 @@ class Commands:
         """Add a command to the group."""
         listed = self._parser.epilog or ""
         if self._heading:
-            listed, self._heading = f"{listed}\n{self._heading}:\n", ""
+            listed = f"{listed}\n{self._heading}:\n"
+            self._heading = ""
         self._parser.epilog = f"{listed}  {name:14s} {help}\n"
         return self._made.add_parser(name, allow_abbrev=False, description=f"{help[0].upper()}{help[1:]}.")
 

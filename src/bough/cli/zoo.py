@@ -2,10 +2,10 @@
 
 import argparse
 import math
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bough.budget import Clock, Deadline
 from bough.cli.shared import (
     MOST_THREADS,
     NETWORK_HELP,
@@ -23,8 +23,7 @@ from bough.errors import BadInput
 from bough.files.writing import make_folder
 
 if TYPE_CHECKING:
-    from bough.budget import Deadline
-    from bough.zoo.trial import Recipe
+    from bough.making.trial import TrialRecipe
 
 TELL_EVERY, TELL_PROBES = 10.0, 2.0  # seconds
 DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
@@ -32,7 +31,7 @@ EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
 
 def add(commands: Commands) -> None:
-    """Both commands."""
+    """Declare `bough train-network` and `bough properties` with their options."""
     _add_train_network(commands.add("train-network", help="train a robust network of the paper's (Wong & Kolter)"))
     _add_properties(commands.add("properties", help="make properties of tuned difficulty from images"))
 
@@ -161,16 +160,17 @@ class Ticks:
     """A line now and then about something that takes long, where no other was said for a while."""
 
     def __init__(self, every: float = TELL_EVERY) -> None:
-        self._said, self._every = time.monotonic(), every
+        self._said = Clock.start()
+        self._every = every
 
     def __call__(self, words: str, done: int | None = None, total: int | None = None) -> None:
-        """What is being done, and so many of all are."""
-        if time.monotonic() - self._said > self._every:
+        """Say what is being done, and how much of it is, if no line was said for a while."""
+        if self._said.seconds() > self._every:
             self.line(words if done is None else f"{words}: {done} of {total}")
 
     def line(self, words: str) -> None:
-        """A line in any case."""
-        self._said = time.monotonic()
+        """Say a line in any case."""
+        self._said = Clock.start()
         say(words)
 
 
@@ -202,7 +202,8 @@ def _properties(options: argparse.Namespace) -> int:
 def _properties_from(options: argparse.Namespace) -> int:
     from functools import lru_cache
 
-    from bough.zoo import export, shipped, table
+    from bough.making import export
+    from bough.zoo import shipped, table
 
     if options.every < 1:
         raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
@@ -225,11 +226,12 @@ def _properties_from(options: argparse.Namespace) -> int:
     return 0 if rows else UNFINISHED
 
 
-def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
+def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     import torch
 
     from bough.api import load_network
-    from bough.zoo import datasets, export, log, properties, shipped, table
+    from bough.making import export, log, properties
+    from bough.zoo import datasets, shipped, table
 
     torch.set_num_threads(1)
     recipe, wanted = _recipe(options), _wanted(options)
@@ -244,12 +246,12 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     except BadInput as error:
         raise type(error)(f"{options.network}: {error}") from error
     images = images_of(options, options.dataset, options.split)
-    within = range(table.size_of(images.dataset, images.split)) if options.images is None else options.images
+    within = range(images.dataset.count(images.split)) if options.images is None else options.images
     wish = properties.Wish(images, within, wanted, options.use)
     make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)
     with log.ProbeLog(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}")) as known:
-        made = properties.make(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline)
+        made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
     networks = {recipe.network: path}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
     say(
@@ -262,11 +264,11 @@ def _properties_made(options: argparse.Namespace, deadline: "Deadline") -> int:
     return 0 if made.why is None else UNFINISHED
 
 
-def _recipe(options: argparse.Namespace) -> "Recipe":
+def _recipe(options: argparse.Namespace) -> "TrialRecipe":
     from bough.bench.methods import parse_method
+    from bough.making.trial import TrialRecipe, usual_radii
+    from bough.making.tuning import Bracket, CostScale
     from bough.zoo import datasets
-    from bough.zoo.trial import Recipe, usual_radii
-    from bough.zoo.tuning import Bracket, Scale
 
     if options.dataset is None:
         raise BadInput(f"which images? give --dataset, one of: {', '.join(datasets.DATASETS)}")
@@ -279,13 +281,13 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
     if len(radii) != 2:
         raise BadInput(f"--eps-range has {len(radii)} numbers; give the least and the largest radius")
     least, easy, medium, hard = edges if len(edges) == 4 else (0.0, *edges)
-    return Recipe(
+    return TrialRecipe(
         network=str(options.network),
         dataset=options.dataset,
         split=options.split,
         method=method.name,
         options=method.options,
-        scale=Scale(options.unit, (least, easy, medium, hard)),
+        scale=CostScale(options.unit, (least, easy, medium, hard)),
         bracket=Bracket(*radii),
         normalised=normalised,
         clip=not normalised if options.clip is None else options.clip,

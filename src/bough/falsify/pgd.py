@@ -56,7 +56,8 @@ class GradientAttack(AbstractFalsifier):
         points = limits.lower + noise * (limits.upper - limits.lower)
         points[: len(clauses)] = limits.centre
         points = limits.project(points)
-        best, best_margin = points, points.new_full((count,), torch.inf)
+        best = points
+        best_margin = points.new_full((count,), torch.inf)
         for k in range(self.steps + 1):
             points = points.detach().requires_grad_()
             margins = _margins(walk.evaluate(network, points.to(dtype)).double(), clauses, which)

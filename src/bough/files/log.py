@@ -34,9 +34,9 @@ class AbstractLog(ABC):
     """
 
     schema: ClassVar[str]
-    headed: ClassVar[bool]  # the first line names schema and recipe: what run it is; else each names its schema
-    run: ClassVar[str]  # who writes one, in words: "bench"
-    line: ClassVar[str]  # what a line is: "record of a run"
+    headed: ClassVar[bool]  # whether the first line names schema and recipe of the run; else each line names its schema
+    run: ClassVar[str]  # what writes such a log, in words: "bench"
+    line: ClassVar[str]  # what a line is, in words: "record of a run"
     again: ClassVar[str]  # what becomes of the work whose line was torn: "that run is repeated"
     advice: ClassVar[str]  # what to do about a file of another kind: "give a file that bough bench wrote"
 
@@ -63,7 +63,7 @@ class AbstractLog(ABC):
 
     @classmethod
     def _parsed(cls, line: bytes, place: str, *, head: bool) -> LogEntry:
-        """What a line says."""
+        """The entry that a line holds, checked."""
         try:
             entry: LogEntry = parsed_json(line)
             named = entry.get("schema")
@@ -87,7 +87,8 @@ class AbstractLog(ABC):
         resume: bool = True,
         recipe: Mapping[str, object] | None = None,
     ) -> None:
-        self.path, self._recipe = path, json.loads(json.dumps(dict(recipe or {})))
+        self.path = path
+        self._recipe = json.loads(json.dumps(dict(recipe or {})))
         self._file = own(path, f"another {self.run} is at work on {path}; wait for its end, or give another name")
         try:
             size = os.fstat(self._file).st_size
@@ -122,8 +123,8 @@ class AbstractLog(ABC):
         new = self._recipe
         for name in {**old, **new}:
             if old.get(name) != new.get(name):
-                differs = f"{name} was {old.get(name)}, and is {new.get(name)} now"
-                raise BadInput(f"{self.path} is of another run: {differs}; resume by the same command")
+                change = f"{name} was {old.get(name)}, and is {new.get(name)} now"
+                raise BadInput(f"{self.path} is of another run: {change}; resume by the same command")
 
     def append(self, entry: LogEntry) -> None:
         """Add one line."""
@@ -145,7 +146,8 @@ class AbstractLog(ABC):
         except OSError as error:
             raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
         os.close(self._file)
-        self._file, self._size = new, len(data)
+        self._file = new
+        self._size = len(data)
 
     def close(self) -> None:
         """Let others have the file; one with nothing in it is removed."""

@@ -10,16 +10,10 @@ from typing import Any, BinaryIO
 
 from bough.errors import BadInput
 
-NETWORK_LIMIT = 1 << 30
-"""Most bytes a network may have once decompressed."""
-
-PROPERTY_LIMIT = 1 << 28
-"""Most bytes a property may have once decompressed."""
-
-LINES_LIMIT = 1 << 30
-"""Most bytes a file of JSON lines (records, manifests, logs) may have."""
-
-_CHUNK = 1 << 20
+NETWORK_LIMIT = 1 << 30  # most bytes a network may have once decompressed
+PROPERTY_LIMIT = 1 << 28  # most bytes a property may have once decompressed
+LINES_LIMIT = 1 << 30  # most bytes a file of JSON lines (records, manifests, logs) may have
+_CHUNK = 1 << 20  # bytes that are read at once
 
 JsonObject = Mapping[str, object]
 """What a JSON object holds of which nothing more is known: names, with whatever JSON can say."""

@@ -12,7 +12,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 def write_text(path: Path, text: str, *, parents: bool = False) -> None:
-    """Write text as `write_bytes` does."""
+    """Write a text file whole or not at all, as `write_bytes` does."""
     write_bytes(path, text.encode(), parents=parents)
 
 
@@ -60,9 +60,9 @@ def write_all(file: int, data: bytes) -> None:
 
 
 def own(path: Path, refusal: str) -> int:
-    """Open a file to append to, which is this process's alone; an `OutputError` by `refusal` where another one has it.
+    """Open a file, or create one, to append to; an `OutputError` by `refusal` where another process has it.
 
-    A file that is absent is created. The system lets go of it when this process ends, however it does.
+    The file is this process's alone until it ends, however it does.
     """
     while True:
         try:

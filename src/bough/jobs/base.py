@@ -20,7 +20,7 @@ class LostWorker(BoughError):
 
 @dataclass(frozen=True)
 class Job:
-    """One call; where it is made in a worker process, that process is killed some time after so many seconds."""
+    """One call of a function; a worker process that makes it is killed some time after so many seconds."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
@@ -91,7 +91,8 @@ class AbstractPool(ABC):
 
         `beat` hears now and then what is at work, and for how long.
         """
-        waiting, started = deque(enumerate(items)), dict[Hashable, Item]()
+        waiting = deque(enumerate(items))
+        started = dict[Hashable, Item]()
         while True:
             while waiting and self.free and not limit.passed():
                 key, item = waiting.popleft()
@@ -125,8 +126,9 @@ class InProcess(AbstractPool):
     def wait(self, seconds: float) -> Sequence[tuple[Hashable, Ended]]:
         """Do the work, however long it takes."""
         del seconds
-        started, self._started = self._started, {}
+        started = self._started
+        self._started = {}
         return [(key, Ended(job.function(*job.arguments))) for key, job in started.items()]
 
     def stop(self) -> None:
-        """Nothing goes on by itself."""
+        """Do nothing, since nothing goes on by itself."""

@@ -30,16 +30,16 @@ BOOT = (
     "import sys; sys.path[:] = sys.argv[3:]; "
     "from bough.jobs.worker import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
 )
-START_SECONDS = 300.0  # for loading libraries, on a busy machine
-GRACE = 60.0  # seconds after a time limit: a step of a search is not cut short
-STUCK_SECONDS = 10.0
-LOOK_EVERY = 0.05  # seconds between two looks at memory
-WORDS = 300  # characters of what a worker said last
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+START_SECONDS = 300.0  # a worker that takes longer to load its libraries is killed
+GRACE = 60.0  # seconds after a time limit before a worker is killed: a step of a search is not cut short
+STUCK_SECONDS = 10.0  # for which a killed worker is waited for; one that is stuck in a driver is left
+LOOK_EVERY = 0.05  # seconds between two looks at the memory of workers
+WORDS = 300  # characters of a worker's last line that a failure quotes
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class NoWorker(BadInput):
-    """Worker processes do not even start: as a rule a memory limit that leaves no room, or a broken installation."""
+    """Worker processes do not even start: the memory limit leaves no room, or the installation is broken."""
 
 
 def _nothing() -> None:
@@ -75,21 +75,22 @@ class _Worker:
         self.slot = slot
         self.key: Hashable = None
         self.job: Job | None = None
-        self.ready, self.clock = False, Deadline.after(START_SECONDS)
+        self.ready = False
+        self.clock = Deadline.after(START_SECONDS)
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        mine, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-c", BOOT, str(theirs.fileno()), str(os.getpid()), *sys.path]
+        near, far = socket.socketpair()
+        with far:
+            command = [sys.executable, "-c", BOOT, str(far.fileno()), str(os.getpid()), *sys.path]
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter
                 command,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._words,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-        self.door = Connection(mine.detach())
+        self.door = Connection(near.detach())
         self.send(prepare)
 
     def send(self, job: Job) -> None:
@@ -110,7 +111,7 @@ class _Worker:
     def resident(self) -> float:
         """GB of memory in use."""
         try:
-            return int(Path(f"/proc/{self.process.pid}/statm").read_bytes().split()[1]) * PAGE / 1e9
+            return int(Path(f"/proc/{self.process.pid}/statm").read_bytes().split()[1]) * PAGE_BYTES / 1e9
         except (OSError, IndexError, ValueError):  # gone meanwhile
             return 0.0
 
@@ -128,13 +129,13 @@ class _Worker:
     def why_gone(self) -> str:
         """How the process ended, for people."""
         status = self.process.wait()
-        told = f"the process ended with status {status}"
+        end = f"the process ended with status {status}"
         if -status == signal.SIGKILL:
-            told = "the process was killed (SIGKILL), as a rule by the system because memory ran out"
+            end = "the process was killed (SIGKILL), as a rule by the system because memory ran out"
         elif status < 0:
-            told = f"the process crashed ({_signal_name(-status)})"
+            end = f"the process crashed ({_signal_name(-status)})"
         words = self.last_words()
-        return f"{told}; its last words: {words}" if words else told
+        return f"{end}; its last words: {words}" if words else end
 
     def last_words(self) -> str:
         """The last line on its standard error."""
@@ -166,7 +167,8 @@ class Pool(AbstractPool):
         spent: Callable[[Any], bool] = _never,
         environments: Sequence[Mapping[str, str]] = ({},),
     ) -> None:
-        self.jobs, self._limits = jobs, Limits() if limits is None else limits
+        self.jobs = jobs
+        self._limits = Limits() if limits is None else limits
         self._prepare, self._spent, self._environments = prepare, spent, environments
         self._workers: list[_Worker] = []
         self._started_well = False

@@ -9,19 +9,18 @@ import pickle
 import signal
 import sys
 import threading
-import time
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 READY, BEGUN, ANSWER, FAILURE = "ready", "begun", "answer", "failure"
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 FIRST_TO_GO = "500"  # when memory runs out the system should take a run, not the process that keeps the records
 
-
-_doors: list[Connection] = []  # of this process, if it is a worker
+_doors: list[Connection] = []  # the way to the other side, if this process is a worker
 
 
 def put(door: Connection, value: object) -> None:
@@ -35,7 +34,7 @@ def take(door: Connection) -> Any:
 
 
 def begun() -> None:
-    """Say, in a call, that its time limit counts from now on; elsewhere nothing."""
+    """Say that the time limit of the call at work counts from now on; outside of workers, nothing happens."""
     for door in _doors:
         put(door, (BEGUN, None))
 
@@ -44,7 +43,8 @@ def serve(descriptor: int, parent: int) -> None:
     """Answer calls; the first one makes ready, and its answer is not wanted."""
     _end_with(parent)
     _offer_as_victim()
-    door, word = Connection(descriptor), READY
+    door = Connection(descriptor)
+    word = READY
     _doors.append(door)
     while True:
         try:
@@ -87,7 +87,7 @@ def _end_with(parent: int) -> None:
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(0.5)
+        sleep(0.5)
     os._exit(1)
 
 

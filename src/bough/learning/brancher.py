@@ -110,7 +110,8 @@ class Learnt(AbstractBrancher[LearntMemory]):
         if relaxed is None:
             return memory.remarked("these bounds have no relaxation to look at; the backup rule decides"), None
         if memory.scorer is None or not _same(memory.scorer.graph.neurons, relaxed.neurons):
-            model, graph = memory.model.to(relaxed.neurons.device), Graph.of(memory.problem, domains, relaxed)
+            model = memory.model.to(relaxed.neurons.device)
+            graph = Graph.of(memory.problem, domains, relaxed)
             memory = replace(memory, scorer=Scorer(model, graph, self.chunk))
         return memory, see(memory.problem, domains, relaxed)
 
@@ -242,10 +243,14 @@ class FailSafe(AbstractBrancher[SafeMemory]):
 
 def settle(found: Compared, memory: SafeMemory) -> Decision[Any]:
     """The better of both, counted."""
-    rows, own = found.rows[found.better], found.own.clone()
+    rows = found.rows[found.better]
+    own = found.own.clone()
     neurons, gain = found.first.clone(), found.gain.clone()
-    neurons[rows], gain[rows], own[rows] = found.other[found.better], found.other_gain[found.better], False
-    count, learnt = len(neurons), int(own.sum())
+    neurons[rows] = found.other[found.better]
+    gain[rows] = found.other_gain[found.better]
+    own[rows] = False
+    count = len(neurons)
+    learnt = int(own.sum())
     weight = min(memory.weight + count, RECENT + count)
     usual = memory.usual + (float(gain.clamp(min=0).nan_to_num(0.0).mean()) - memory.usual) * count / weight
     memory = replace(memory, learnt=memory.learnt + learnt, left=memory.left + count - learnt)

@@ -175,8 +175,10 @@ def read_shard(path: Path, network: Network) -> Shard:
 def _misfit(arrays: Mapping[str, Tensor], card: SampleCard, network: Network) -> str | None:
     """What is wrong with the arrays of a shard, if anything."""
     neurons = arrays.get("neurons")
-    count, n = card.samples, 0 if neurons is None else neurons.numel()
-    wide, of_inputs = (torch.float32, (count, n)), (torch.float32, (count, network.inputs))
+    count = card.samples
+    n = 0 if neurons is None else neurons.numel()
+    wide = (torch.float32, (count, n))
+    of_inputs = (torch.float32, (count, network.inputs))
     wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         "neurons": (torch.int64, (n,)),
         "passing": (torch.bool, (network.neurons,)),
@@ -250,7 +252,8 @@ def read_shards(folder: Path, part: Part | None = None, *, seed: int = 0, note: 
 def _lazily(
     folder: Path, chosen: list[tuple[Path, SampleCard]], skipped: list[str], count: int, note: Note
 ) -> Iterator[Shard]:
-    networks, lost = lru_cache(maxsize=4)(_network), len(skipped)
+    networks = lru_cache(maxsize=4)(_network)
+    lost = len(skipped)
 
     def shard(path: Path, card: SampleCard) -> Shard | None:
         try:
@@ -286,7 +289,10 @@ def _network(path: Path, sha256: str) -> Network:
 class Manifest(AbstractLog):
     """What there is of a data set that is being made: one line per property, added as each ends."""
 
-    schema, headed, run, line = SCHEMA, True, "run", "line of ours"
+    schema = SCHEMA
+    headed = True
+    run = "run"
+    line = "line of ours"
     again, advice = "that property is taken again", "give a folder that bough label wrote"
 
     def __init__(self, folder: Path, recipe: JsonObject, note: Note) -> None:

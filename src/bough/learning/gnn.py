@@ -112,9 +112,11 @@ class Fast(AbstractBuilt):
         self.relus, self.output = ScaledRelus(chosen), ScaledOutput(output)
         self.encoder = nn.Linear(len(chosen), hidden)
         self.own = nn.Linear(hidden, p)
-        self.forward_send, self.forward_read = nn.Linear(p, p), mlp(p, p, p)
+        self.forward_send = nn.Linear(p, p)
+        self.forward_read = mlp(p, p, p)
         self.output_read = mlp(len(output) + p, 2 * p, p)
-        self.backward_send, self.backward_read = nn.Linear(p, p), mlp(p, p, p)
+        self.backward_send = nn.Linear(p, p)
+        self.backward_read = mlp(p, p, p)
         self.score = mlp(hidden + p, hidden, 1)
 
     def forward(self, graph: Graph, scene: Scene) -> Tensor:
@@ -137,9 +139,12 @@ class Fast(AbstractBuilt):
 
     def _forward_sweep(self, view: View, own: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [n, domains, p], and the output's, [domains, p]."""
-        wires, matrix, n = view.wires, view.wires.between, len(view.wires.neurons)
+        wires = view.wires
+        matrix = view.wires.between
+        n = len(view.wires.neurons)
         slope, intercept, width = (_column(x) for x in (view.slope, view.intercept, view.width))
-        embedded, sent = [], own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
+        embedded = []
+        sent = own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
         for part in wires.layers:
             # Nothing arrives at the first layer, often the largest: one node's reading of that serves them all.
             here = part if part.start else slice(0, 1)
@@ -154,16 +159,21 @@ class Fast(AbstractBuilt):
 
     def _backward_sweep(self, view: View, own: Tensor, g: Tensor) -> Tensor:
         """Embeddings, [n, domains, p]."""
-        wires, matrix, n = view.wires, view.wires.between, len(view.wires.neurons)
+        wires = view.wires
+        matrix = view.wires.between
+        n = len(view.wires.neurons)
         direct = _column(view.functional @ matrix[n:])
         through, passed = self._multipliers(view)
         unit = _column(view.intercept / view.way[:, None])
-        embedded, sent, start = [], own.new_zeros(0, *own.shape[1:], dtype=torch.float32), n
+        embedded = []
+        sent = own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
+        start = n
         for part in reversed(wires.layers):
             arrived = direct[part] * g + _product(matrix[start:n, part].T, sent)
             mu = own[part] + self.backward_read(compressed(arrived * unit[part]))
             vector = self.backward_send(mu.relu())
-            sent, start = torch.cat([passed[part] * arrived + through[part] * vector, sent]), part.start
+            sent = torch.cat([passed[part] * arrived + through[part] * vector, sent])
+            start = part.start
             embedded.append(mu)
         return torch.cat([*reversed(embedded), own[:0]])
 
@@ -192,11 +202,15 @@ def _product(matrix: Tensor, sent: Tensor) -> Tensor:
 
 def _parallel(view: View) -> Tensor:
     """The coefficients on z, [domains, n], that Wong-Kolter slopes give the functional."""
-    wires, n = view.wires, len(view.wires.neurons)
-    direct, found, start = view.functional @ wires.between[n:], view.slope[:, :0], n
+    wires = view.wires
+    n = len(view.wires.neurons)
+    direct = view.functional @ wires.between[n:]
+    found = view.slope[:, :0]
+    start = n
     for part in reversed(wires.layers):
         nu = direct[:, part] + found @ wires.between[start:n, part]
-        found, start = torch.cat([nu * view.slope[:, part], found], dim=1), part.start
+        found = torch.cat([nu * view.slope[:, part], found], dim=1)
+        start = part.start
     return found
 
 

@@ -31,7 +31,8 @@ def slopes(graph: Graph, scene: Scene) -> Tensor:
     """How much the bound of each domain depends on each input, [domains, inputs]: the coefficients that its multipliers
     leave there.
     """
-    network, count = graph.network, len(scene)
+    network = graph.network
+    count = len(scene)
     passing = graph.passing.float().repeat(count, 1)
     places = {i: (part, graph.layers[k]) for k, (i, part) in enumerate(network.slices.items())}
 

@@ -171,7 +171,8 @@ class _Deep(_AbstractSchedule):
         self._depths: list[int] = []  # of what is kept
 
     def rows(self, depth: Tensor) -> list[int]:
-        wanted, self._seen = 0, self._seen + len(depth)
+        wanted = 0
+        self._seen = self._seen + len(depth)
         while self._next < self._seen:
             self._next += 1 + int(2 * self._luck.random() * (self._plan.growth - 1) * (self._next + 1))
             wanted += 1
@@ -180,7 +181,8 @@ class _Deep(_AbstractSchedule):
     def _rare(self, depth: Tensor, wanted: int) -> list[int]:
         self._deepest = max(self._deepest, int(depth.max()))
         held = torch.bincount(self._bin(torch.tensor(self._depths, dtype=torch.int64)), minlength=self._plan.samples)
-        bins, free = self._bin(depth), torch.ones_like(depth, dtype=torch.bool)
+        bins = self._bin(depth)
+        free = torch.ones_like(depth, dtype=torch.bool)
         for _ in range(wanted):
             crowd = held[bins].masked_fill(~free, len(depth) + self._plan.samples)
             least = (crowd == crowd.min()).nonzero()[:, 0]
@@ -315,7 +317,8 @@ class Collector(AbstractObserver):
         children = bounds.new_full((*domains.signs.shape, 2), -torch.inf)
         children.scatter_(1, candidates[:, :, None].expand(-1, -1, 2), bounds)
         mine = children[:, self._graph.neurons.to(children.device)].float().to(HOST)
-        scene, step = scene.to(HOST), self.steps if step is None else step
+        scene = scene.to(HOST)
+        step = self.steps if step is None else step
         halves = None if self._halves is None else self._halves.bound(domains, self._graph, scene)
         taken = _Taken(scene, mine, step, halves)
         if self._schedule is None:

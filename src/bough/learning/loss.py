@@ -54,10 +54,13 @@ def rank_loss(scores: Tensor, labels: Tensor, count: int = 10) -> Tensor:
 
 def _slopes(value: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """How often each score enters the sum over pairs, with its sign, [samples, n], and what is added to it."""
-    slope, constant = torch.zeros_like(value), value.new_zeros(len(value))
+    slope = torch.zeros_like(value)
+    constant = value.new_zeros(len(value))
     raised = value + 1  # as one number, so that both counts below are of the same pairs
     for some in torch.arange(count - 1, device=value.device).split(TOGETHER):
-        lesser, greater = labels == some[:, None, None], labels > some[:, None, None]  # [classes, samples, n]
+        # [classes, samples, n]
+        lesser = labels == some[:, None, None]
+        greater = labels > some[:, None, None]
         too_high = _below(raised, value, greater, at_most=False).where(lesser, 0)
         too_low = (lesser.sum(dim=2, keepdim=True) - _below(value, raised, lesser, at_most=True)).where(greater, 0)
         slope += (too_high - too_low).sum(dim=0)

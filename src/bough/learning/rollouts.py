@@ -66,12 +66,15 @@ class Grower:
     def tree(self, roots: DomainBatch, most: float) -> Tree:
         """The rule's own tree, until it has more than `most` branches."""
         roots, _ = self._open(roots, roots.clause)
-        parts, parents, split = [roots], [torch.full_like(roots.clause, -1)], 0
+        parts = [roots]
+        parents = [torch.full_like(roots.clause, -1)]
+        split = 0
         unsplit = roots.clause[:0]
 
         def turn(mine: Tensor, found: DomainBatch, tags: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal split, unsplit
-            known, old = sum(map(len, parts)), len(tags) - len(found)
+            known = sum(map(len, parts))
+            old = len(tags) - len(found)
             split += len(mine)
             parts.append(found)
             parents.append(tags[old:])
@@ -120,7 +123,8 @@ class Grower:
             domains = waiting[last]
             ahead = self._ahead(domains)
             decision = self.rule.decide(self.memory, domains, ahead)
-            self.memory, self.steps = decision.memory, self.steps + 1
+            self.memory = decision.memory
+            self.steps = self.steps + 1
             bounded, order = ahead.split(decision.neurons)
             found, whose = self._open(bounded.domains, tags[last][order].repeat_interleave(2))
             waiting = DomainBatch.concatenate([waiting[old], found])
@@ -183,7 +187,8 @@ class Rollouts:
         found = grower.sizes(domains[at], tried[at, column], allowed[at])
         sizes = torch.full_like(domains.bounds.lower, torch.inf)
         sizes[at, tried[at, column]] = found
-        graph, scene = Graph.of(problem, domains, relaxed), see(problem, domains, relaxed)
+        graph = Graph.of(problem, domains, relaxed)
+        scene = see(problem, domains, relaxed)
         shape = (*scene.lower.shape, 2)
         samples = Samples(
             graph,

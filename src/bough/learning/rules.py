@@ -118,7 +118,8 @@ def _strangeness(card: "WeightsCard", bounds: str, inputs: int | None) -> tuple[
 def _check(entry: LearntEntry, path: Path) -> None:
     """Refuse weights of a model that is not for the rule."""
     model = _read(path)[0]
-    local, reduced = model.preset == "local", model.settings.reduced
+    local = model.preset == "local"
+    reduced = model.settings.reduced
     if (entry.preset == "local") != local:
         needed = "learnt-local" if local else "gnn"
         raise BadInput(f"{path} has weights of preset {model.preset}; use --branching {needed}")

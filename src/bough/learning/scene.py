@@ -37,7 +37,8 @@ class Graph:
     @cached_property
     def place(self) -> Tensor:
         """How far towards the output each of the n ReLUs is: 0 in the first ReLU layer, 1 in the last, [n]."""
-        value, most = torch.zeros(len(self.neurons)), max(1, len(self.layers) - 1)
+        value = torch.zeros(len(self.neurons))
+        most = max(1, len(self.layers) - 1)
         for k, part in enumerate(self.layers):
             value[part] = k / most
         return value.to(self.neurons.device)
@@ -93,7 +94,8 @@ class Scene(Arrays):
 
 def see(problem: Problem, domains: DomainBatch, relaxed: Relaxation) -> Scene:
     """What there is to see of the domains."""
-    device, neurons = relaxed.neurons.device, relaxed.neurons
+    device = relaxed.neurons.device
+    neurons = relaxed.neurons
     boxes = torch.tensor([clause.box for clause in problem.clauses], device=device)[domains.clause]
     low, high = (torch.stack([getattr(b, side) for b in problem.property.boxes]) for side in ("lower", "upper"))
     arrays = {

@@ -24,9 +24,11 @@ class Scorer:
     """Scores of one search's domains, which share a graph."""
 
     def __init__(self, model: AbstractModel, graph: Graph, chunk: int | None = None) -> None:
-        device, each = graph.neurons.device, model.footprint(graph)
+        device = graph.neurons.device
+        each = model.footprint(graph)
         self.graph = graph
-        self._model, self._seats = model, dict[int, _Seat]()
+        self._model = model
+        self._seats = dict[int, _Seat]()
         self._captures = chunk is None and _fits(ROOMS[-1] * each, device)
         usual = max(1, PIECE[device.type] // each) if each else None
         self._size = ROOMS[-1] if self._captures else chunk or usual
@@ -60,7 +62,8 @@ class _Seat:
 
     def __init__(self, score: Callable[[Scene], Tensor], like: Scene, room: int) -> None:
         self._scene = Scene(**{name: array.new_zeros(room, *array.shape[1:]) for name, array in like.named().items()})
-        self._score, self._found = score, torch.empty(0)
+        self._score = score
+        self._found = torch.empty(0)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._uses = 0
 

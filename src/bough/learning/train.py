@@ -9,7 +9,6 @@ been.
 import io
 import json
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.budget import Deadline, OutOfTime
+from bough.budget import Clock, Deadline, OutOfTime
 from bough.errors import BadInput
 from bough.files.reading import JsonObject, read_bytes
 from bough.files.writing import write_bytes, write_text
@@ -194,7 +193,8 @@ def _epoch(
     now: Progress, recipe: TrainingRecipe, training: Lessons, validation: Lessons, tick: Tick, limit: Deadline
 ) -> EpochFigures:
     """One pass over all training samples, and what the validation samples say of it."""
-    before, started = _copy(now.model.state_dict()), time.perf_counter()
+    before = _copy(now.model.state_dict())
+    clock = Clock.start()
     number = len(now.history)
     rate = _annealed(recipe, number) if recipe.anneal else now.optimiser.param_groups[0]["lr"]
     moments = _copy(now.optimiser.state_dict())
@@ -211,11 +211,12 @@ def _epoch(
     better = seen.loss < now.least
     now.without = 0 if better else now.without + 1
     if better:
-        now.least, now.best = seen.loss, _copy(now.model.state_dict())
+        now.least = seen.loss
+        now.best = _copy(now.model.state_dict())
     elif now.without % recipe.patience == 0 and not recipe.anneal:
         for group in now.optimiser.param_groups:
             group["lr"] /= recipe.divisor
-    seconds = time.perf_counter() - started
+    seconds = clock.seconds()
     return EpochFigures(number + 1, recipe.epochs, rate, learnt, seen, better, seconds)
 
 
@@ -224,7 +225,8 @@ def _pass(
 ) -> FiguresByDepth:
     """One step per batch (Eq. 10); the figures are those of the samples as they came by."""
     generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
-    tally, done = LessonTally(training.device), 0
+    tally = LessonTally(training.device)
+    done = 0
     now.model.train()
     for batch in training.batches(recipe.batch, recipe.group, generator):
         limit.check()

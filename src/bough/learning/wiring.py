@@ -63,7 +63,8 @@ class Wiring:
     @cached_property
     def between(self) -> Tensor:
         """[n + outputs, n]: how the input of each ReLU, then each output, depends on the outputs of earlier ones."""
-        network, n = self.network, len(self.neurons)
+        network = self.network
+        n = len(self.neurons)
         matrix = self._like.new_zeros(n + network.outputs, n)
         sources = [(network.nodes[i].inputs[0], self.elements[i], self.layers[k].start) for k, i in self._numbered]
         last = len(network.nodes) - 1

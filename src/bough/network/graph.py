@@ -62,7 +62,8 @@ class Network:
     @cached_property
     def slices(self) -> dict[int, slice]:
         """For each ReLU node, its part of the flat numbering."""
-        starts, start = {}, 0
+        starts = {}
+        start = 0
         for i in self.relus:
             starts[i] = slice(start, start + self.nodes[i].size)
             start += self.nodes[i].size

@@ -264,7 +264,8 @@ class Conv(AbstractWeighted):
         windows = functional.unfold(padded, self._kernel, self.dilation, 0, self.stride)[0].long() - 1
         weights = self._flat_weight[..., None]  # [groups, outputs, inputs and taps, positions], as the windows are
         windows = windows.reshape(self.groups, 1, weights.shape[2], -1).expand(-1, weights.shape[1], -1, -1)
-        weights, positions = weights.expand_as(windows), windows.shape[-1]
+        weights = weights.expand_as(windows)
+        positions = windows.shape[-1]
         rows = torch.arange(math.prod(shape)).reshape(*windows.shape[:2], 1, positions).expand_as(windows)
         inside = (windows >= 0) & (weights != 0)
         return (Coordinates(rows[inside], windows[inside], weights[inside]),)

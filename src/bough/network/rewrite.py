@@ -34,7 +34,8 @@ class Window:
 
     def positions(self, axis: int, length: int) -> Tensor:
         """Input coordinates [windows, kernel] along an axis of a given length; those outside are padding."""
-        before, after = self.padding[axis], self.padding[axis + 2]
+        before = self.padding[axis]
+        after = self.padding[axis + 2]
         kernel, stride, dilation = self.kernel[axis], self.stride[axis], self.dilation[axis]
         if min(kernel, stride, dilation) < 1 or min(before, after) < 0:
             raise NetworkError(f"a window needs positive sizes and no negative padding, not {self}")
@@ -186,13 +187,15 @@ class GraphBuilder:
 
         All pairs of a round are one node, so that the rounds, not the candidates, number the ReLU layers.
         """
-        shape, waiting = index.shape[1:], []
+        shape = index.shape[1:]
+        waiting = []
         among = index[:, None]  # the positions that each candidate is the maximum of, [candidates, positions, *shape]
         while len(index) > 1:
             half, odd = divmod(len(index), 2)
             if odd:
                 waiting.append((self.select(x, index[-1]), among[-1]))
-            first, second = among[:half], among[half : 2 * half]
+            first = among[:half]
+            second = among[half : 2 * half]
             never = _within(second, first)
             x = self.maximum(self.select(x, index[:half]), self.select(x, index[half : 2 * half]), never)
             among = torch.cat([first, second], dim=1)
@@ -209,7 +212,8 @@ class GraphBuilder:
         What `ceil_mode` adds beyond the padding is never counted.
         """
         channels, height, width = self._image(x)
-        counts, padding = [], list(window.padding)
+        counts = []
+        padding = list(window.padding)
         for axis, length in enumerate((height, width)):
             at = window.positions(axis, length)
             before, after = (window.padding[axis], window.padding[axis + 2]) if count_padding else (0, 0)
@@ -312,7 +316,8 @@ def fold_scales(network: Network) -> Network:
     folds = [0]  # for each new node, how often its weights were rounded
     for i, old in enumerate(network.nodes[1:], start=1):
         node = replace(old, inputs=tuple(place[j] for j in old.inputs))
-        before, folded = node.inputs[0], None
+        before = node.inputs[0]
+        folded = None
         source = nodes[before]
         foldable = left[before] == 1 and folds[before] < MOST_FOLDED
         if foldable and isinstance(node.op, Scale) and isinstance(source.op, AbstractAffine):

@@ -56,7 +56,8 @@ def carry(
     for i in range(start, 0, -1):
         if i not in pending:
             continue
-        here, node = pending.pop(i), network.nodes[i]
+        here = pending.pop(i)
+        node = network.nodes[i]
         if visit is not None:
             visit(i, here)
         passed = (relu(i, here),) if isinstance(node.op, Relu) else affine(i, here)

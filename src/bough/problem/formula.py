@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from bough.errors import PropertyError
 from bough.problem.property import Box, Clause, Property
 
-MAX_DISJUNCTS = 200_000  # of a property in disjunctive normal form
-MAX_LITERALS = 5_000_000  # comparisons in all disjuncts together, those common to all counted once
-MAX_NUMBERS = 50_000_000  # in all boxes, and in all rows, of a property
-MAX_BITS = 5_000  # of a product of constants: beyond, it is far outside float64
+MAX_DISJUNCTS = 200_000  # a property in disjunctive normal form has at most so many disjuncts
+MAX_LITERALS = 5_000_000  # all disjuncts together have at most so many comparisons, those common to all counted once
+MAX_NUMBERS = 50_000_000  # all boxes of a property have at most so many numbers, and so have all rows
+MAX_BITS = 5_000  # a product of constants has at most so many bits: beyond, it is far outside float64
 
 Place = Any  # whatever the reader's `line` and `text` understand: the index of a token, or a node of a tree
 Step = Any  # of a tree in prefix order: a string opens a node, None closes it, anything else is a leaf
@@ -38,10 +38,10 @@ class Source:
     line: Callable[[Place], int]
     text: Callable[[Place], str]
 
-    def error(self, where: Place | None, message: str) -> PropertyError:
+    def error(self, place: Place | None, message: str) -> PropertyError:
         """An error at this place; None is the file as a whole."""
-        place = self.name if where is None else f"{self.name}, line {self.line(where)}"
-        return PropertyError(f"{place}: {message}")
+        prefix = self.name if place is None else f"{self.name}, line {self.line(place)}"
+        return PropertyError(f"{prefix}: {message}")
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,7 @@ class Literal:
     terms: tuple[tuple[int, float], ...]
     offset: float
     strict: bool
-    where: Place
+    place: Place
     arm: int = 0  # number of the child of an `or` whose `and` it stands in; 0 is outside of all
 
 
@@ -67,8 +67,8 @@ def fold(steps: Iterable[Step], combine: Callable[[str, list[Any]], Any]) -> Any
     opened: list[tuple[str, list[Any]]] = [("", [])]
     for step in steps:
         if step is None:
-            made = combine(*opened.pop())
-            opened[-1][1].append(made)
+            value = combine(*opened.pop())
+            opened[-1][1].append(value)
         elif isinstance(step, str):
             opened.append((step, []))
         else:
@@ -76,17 +76,17 @@ def fold(steps: Iterable[Step], combine: Callable[[str, list[Any]], Any]) -> Any
     return opened[0][1][0]
 
 
-def comparison(sides: Iterable[Step], operator: str, where: Place, source: Source) -> Formula:
+def comparison(sides: Iterable[Step], operator: str, place: Place, source: Source) -> Formula:
     """The formula `left operator right`; `sides` are both under "=", as trees of +, - and * over `Linear` leaves."""
     gate, *inequalities = _PAIRS.get(operator, ("and", operator))
     try:
         difference = fold(sides, _arithmetic)
-        return gate, [_literal(difference, *INEQUALITIES[part], where) for part in inequalities]
+        return gate, [_literal(difference, *INEQUALITIES[part], place) for part in inequalities]
     except PropertyError as error:
         reason = str(error)
     except OverflowError:
         reason = "comes to a number outside float64; scale it"
-    raise source.error(where, f"the constraint {source.text(where)} {reason}")
+    raise source.error(place, f"the constraint {source.text(place)} {reason}")
 
 
 def _arithmetic(operator: str, parts: list[Linear]) -> Linear:
@@ -104,8 +104,8 @@ def _arithmetic(operator: str, parts: list[Linear]) -> Linear:
             total = _scaled(total, constant[ONE])
         return total
     if operator != "+":
-        kept = parts[: len(parts) > 1]  # (- a) is -a, (- a b c) is a - b - c
-        parts = kept + [_scaled(part, -1) for part in parts[len(kept) :]]
+        positive = parts[: len(parts) > 1]  # (- a) is -a, (- a b c) is a - b - c
+        parts = positive + [_scaled(part, -1) for part in parts[len(positive) :]]
     total = max(parts, key=len)  # takes the others up, so that a deep sum is not copied at every level
     for part in parts:
         if part is not total:
@@ -121,7 +121,7 @@ def _scaled(linear: Linear, factor: Fraction | int) -> Linear:
     return scaled
 
 
-def _literal(linear: Linear, sign: int, strict: bool, where: Place) -> Literal:
+def _literal(linear: Linear, sign: int, strict: bool, place: Place) -> Literal:
     """`sign * linear <= 0`."""
     inputs = [(i, sign * c) for (kind, i), c in linear.items() if kind == "X" and c != 0]
     outputs = [(j, sign * c) for (kind, j), c in linear.items() if kind == "Y" and c != 0]
@@ -132,15 +132,15 @@ def _literal(linear: Linear, sign: int, strict: bool, where: Place) -> Literal:
     if inputs:
         ((i, factor),) = inputs
         direction = 1 if factor > 0 else -1
-        return Literal("X", ((i, direction),), _rounded_up(offset / (direction * factor)), strict, where)
+        return Literal("X", ((i, direction),), _rounded_up(offset / (direction * factor)), strict, place)
     # Outputs that cancel still make a row, so that a row of zeros can be written and read back.
     if any(kind == "Y" for kind, _ in linear):
         terms = tuple((j, float(c)) for j, c in outputs)
         if any(coefficient == 0 for _, coefficient in terms):
             raise OverflowError
-        return Literal("Y", terms, _rounded_up(offset), strict, where)
+        return Literal("Y", terms, _rounded_up(offset), strict, place)
     holds = offset > 0 if strict else offset >= 0
-    return Literal("", (), math.inf if holds else -math.inf, strict, where)
+    return Literal("", (), math.inf if holds else -math.inf, strict, place)
 
 
 def _rounded_up(value: Fraction) -> float:
@@ -181,7 +181,8 @@ def _merged(formula: Formula) -> tuple[list[Literal], list[Step]]:
 
 def _size(name: str, gate: str, parts: list[Literal | tuple[int, int]]) -> tuple[int, int]:
     """Number of disjuncts and of the literals in them; both only rise, so that the first excess ends it."""
-    disjuncts, literals = int(gate == "and"), 0
+    disjuncts = int(gate == "and")
+    literals = 0
     for part in parts:
         more, held = (1, 1) if isinstance(part, Literal) else part
         if gate == "and":
@@ -226,21 +227,20 @@ def build(formula: Formula, inputs: Sequence[Place | None], outputs: int, source
     boxes: dict[_Narrower, int] = {}
     clauses: list[tuple[int, list[Literal]]] = []
     for disjunct in fold(steps, _multiplied):
-        bounds, rows, found = _conjunction(_literals(disjunct), frame)
-        if not found:
+        bounds, rows, wrong = _conjunction(_literals(disjunct), frame)
+        if not wrong:
             tighter = (at for at in bounds if at not in frame or bounds[at].offset < frame[at].offset)
             narrower = frozenset((at, bounds[at].offset) for at in tighter)
             clauses.append((boxes.setdefault(narrower, len(boxes)), shared + rows))
         # Bounds that stand in different arms only met when the formula was multiplied out: no mistake.
-        elif len(found) == 2 and found[0].arm == found[1].arm:
-            raise _impossible(found, frame, source)
-        wrong = found
+        elif len(wrong) == 2 and wrong[0].arm == wrong[1].arm:
+            raise _impossible(wrong, frame, source)
     if not clauses:
         raise _impossible(wrong, frame, source)
     _check_numbers(len(boxes), len(inputs), "boxes", "inputs", source.name)
     _check_numbers(sum(max(len(rows), 1) for _, rows in clauses), outputs, "rows", "outputs", source.name)
-    made = tuple(_clause(box, rows, outputs) for box, rows in clauses)
-    return Property(_boxes(frame, list(boxes), inputs, source), made)
+    unsafe = tuple(_clause(box, rows, outputs) for box, rows in clauses)
+    return Property(_boxes(frame, list(boxes), inputs, source), unsafe)
 
 
 def _conjunction(literals: Iterable[Literal], frame: _Bounds) -> tuple[_Bounds, list[Literal], tuple[Literal, ...]]:
@@ -263,7 +263,8 @@ def _conjunction(literals: Iterable[Literal], frame: _Bounds) -> tuple[_Bounds, 
 def _contradiction(bounds: _Bounds, frame: _Bounds) -> tuple[Literal, ...]:
     """Two bounds that leave an input no value, or one that leaves it none within the frame; empty if there are none."""
     for i in sorted({i for i, _ in bounds}):
-        below, above = bounds.get((i, -1)), bounds.get((i, 1))
+        below = bounds.get((i, -1))
+        above = bounds.get((i, 1))
         if below and above and above.offset < -below.offset:
             return below, above
         for bound, opposite in ((below, frame.get((i, 1))), (above, frame.get((i, -1)))):
@@ -274,16 +275,17 @@ def _contradiction(bounds: _Bounds, frame: _Bounds) -> tuple[Literal, ...]:
 
 def _impossible(wrong: tuple[Literal, ...], frame: _Bounds, source: Source) -> PropertyError:
     """The error for what `_conjunction` found wrong."""
-    first, last = wrong[0], wrong[-1]
-    text = source.text(first.where)
+    first = wrong[0]
+    last = wrong[-1]
+    text = source.text(first.place)
     if first.about == "":
-        return source.error(first.where, f"{text} never holds, so no point is unsafe; correct it")
+        return source.error(first.place, f"{text} never holds, so no point is unsafe; correct it")
     i = first.terms[0][0]
-    against = f"{source.text(last.where)} on line {source.line(last.where)}"
+    against = f"{source.text(last.place)} on line {source.line(last.place)}"
     if last is first:
         lower, upper = (sign * frame[i, sign].offset if (i, sign) in frame else sign * math.inf for sign in (-1, 1))
         against = f"the bounds {lower!r} and {upper!r} that hold everywhere"
-    return source.error(first.where, f"the box of input X_{i} is empty: {text} contradicts {against}; correct it")
+    return source.error(first.place, f"the box of input X_{i} is empty: {text} contradicts {against}; correct it")
 
 
 def _boxes(
@@ -299,13 +301,13 @@ def _boxes(
     unlimited = np.isinf(ends).any(axis=0)
     if unlimited.any():
         upper, i = divmod(int(unlimited.argmax()), len(inputs))
-        where = " in some disjunct" if len(boxes) > 1 else ""
-        raise source.error(inputs[i], f"input X_{i} has no {('lower', 'upper')[upper]} bound{where}; give it both")
+        which = " in some disjunct" if len(boxes) > 1 else ""
+        raise source.error(inputs[i], f"input X_{i} has no {('lower', 'upper')[upper]} bound{which}; give it both")
     return tuple(map(Box, torch.from_numpy(-ends[:, 0]), torch.from_numpy(ends[:, 1])))
 
 
 def _clause(box: int, rows: list[Literal], outputs: int) -> Clause:
-    rows = rows or [Literal("Y", (), 0.0, strict=False, where=None)]  # 0 <= 0: every point of the box is unsafe
+    rows = rows or [Literal("Y", (), 0.0, strict=False, place=None)]  # 0 <= 0: every point of the box is unsafe
     coefficients: NDArray[np.float64] = np.zeros((len(rows), outputs))
     for number, row in enumerate(rows):
         for j, coefficient in row.terms:

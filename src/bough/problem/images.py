@@ -13,9 +13,10 @@ from torch import Tensor
 
 from bough.errors import PropertyError
 
-LARGEST = 1 << 24  # elements
+LARGEST = 1 << 24  # an image may have at most so many elements
 PICTURES = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_NPY, _ZIP = b"\x93NUMPY", b"PK"
+_NPY = b"\x93NUMPY"  # the first bytes of an `.npy` file
+_ZIP = b"PK"  # the first bytes of an `.npz` file
 
 
 def read_image(path: Path) -> Tensor:
@@ -29,8 +30,8 @@ def read_image(path: Path) -> Tensor:
     except PropertyError:
         raise
     except Exception as error:  # whatever a broken file makes its reader raise
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise PropertyError(f"{path} cannot be read as an image: {why}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise PropertyError(f"{path} cannot be read as an image: {reason}") from error
     if pixels.size == 0 or pixels.size > LARGEST:
         raise PropertyError(f"{path} holds {pixels.size} values; an image has between 1 and {LARGEST}")
     if np.issubdtype(pixels.dtype, np.integer):
@@ -84,10 +85,10 @@ def _array(path: Path) -> NDArray[Any]:
         if entries[0].file_size > 16 * LARGEST:
             raise PropertyError(f"{path} holds {entries[0].file_size} bytes; an image has at most {LARGEST} values")
         with archive.open(entries[0]) as entry:
-            return _held(entry.read(16 * LARGEST + 1))
+            return _array_in(entry.read(16 * LARGEST + 1))
 
 
-def _held(data: bytes) -> NDArray[Any]:
+def _array_in(data: bytes) -> NDArray[Any]:
     """The array in the bytes of an `.npy` file; memory is taken for what is there, not for what a header promises."""
     stream = io.BytesIO(data)
     major, _ = np.lib.format.read_magic(stream)

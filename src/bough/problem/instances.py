@@ -9,8 +9,7 @@ from pathlib import Path
 from bough.errors import BadInput
 from bough.files.reading import is_there, read_bytes, resolve
 
-INSTANCES_LIMIT = 1 << 26
-"""Most bytes a list of instances may have."""
+INSTANCES_LIMIT = 1 << 26  # a list of instances may have at most so many bytes
 
 
 @dataclass(frozen=True)
@@ -47,22 +46,22 @@ def read_instances(path: str | Path) -> tuple[Instance, ...]:
     return tuple(instances)
 
 
-def _instance(cells: list[str], folder: Path, where: str) -> Instance:
+def _instance(cells: list[str], folder: Path, place: str) -> Instance:
     if len(cells) != 3 or not all(cells):
-        found = ",".join(cells)[:80]
-        raise BadInput(f"{where}: expected `network,property,timeout`, found {found!r}; give these three columns")
+        line = ",".join(cells)[:80]
+        raise BadInput(f"{place}: expected `network,property,timeout`, found {line!r}; give these three columns")
     try:
         timeout = float(cells[2])
     except ValueError:
         timeout = math.nan
     if not (math.isfinite(timeout) and timeout > 0):
-        raise BadInput(f"{where}: the timeout {cells[2][:40]!r} is no positive number of seconds; give one")
-    network = _present(folder / cells[0], "network", where)
-    return Instance(network, _present(folder / cells[1], "property", where), timeout)
+        raise BadInput(f"{place}: the timeout {cells[2][:40]!r} is no positive number of seconds; give one")
+    network = _present(folder / cells[0], "network", place)
+    return Instance(network, _present(folder / cells[1], "property", place), timeout)
 
 
-def _present(path: Path, kind: str, where: str) -> Path:
+def _present(path: Path, kind: str, place: str) -> Path:
     path = resolve(path)
     if not is_there(path):
-        raise BadInput(f"{where}: no {kind} at {path}, nor with .gz; give its path relative to the CSV")
+        raise BadInput(f"{place}: no {kind} at {path}, nor with .gz; give its path relative to the CSV")
     return path

@@ -23,37 +23,30 @@ from bough.network.lowering import Array, Value
 from bough.network.rewrite import LARGEST_NODE, MOST_ELEMENTS, GraphBuilder, Window, fold_scales
 
 OPSETS = range(7, 23)
-MOST_NODES = 50_000  # of a file; the largest networks that are verified anywhere have some hundreds
+MOST_NODES = 50_000  # a file may have at most so many nodes: networks that are verified anywhere have some hundreds
 _STANDARD = ("", "ai.onnx")  # names of the domain whose operators are supported
 
-_FLOATS: Mapping[int, type[np.floating[Any]]] = {
+_FLOATS: Mapping[int, type[np.generic]] = {
     TensorProto.FLOAT: np.float32,
     TensorProto.DOUBLE: np.float64,
     TensorProto.FLOAT16: np.float16,
 }
-_INTEGERS = frozenset(TensorProto.DataType.Value(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64))
+_INTEGERS = [TensorProto.DataType.Value(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)]
+_TYPES = {**_FLOATS, **dict.fromkeys(_INTEGERS, np.int64), TensorProto.BOOL: np.bool_}
 
 Result = Value | Array
 
 
 def read_network(source: Path | bytes) -> Network:
     """The network in an ONNX file, or in the bytes of one."""
-    if isinstance(source, bytes):
-        return _read(source)
-    data = read_bytes(source, NETWORK_LIMIT, NetworkError)
-    try:
-        return _read(data)
-    except NetworkError as error:
-        raise type(error)(f"{source}: {error}") from error
-
-
-def _read(data: bytes) -> Network:
+    data = source if isinstance(source, bytes) else read_bytes(source, NETWORK_LIMIT, NetworkError)
+    name = "" if isinstance(source, bytes) else f"{source}: "
     try:
         return _convert(parse_model(data))
-    except NetworkError:
-        raise
+    except NetworkError as error:
+        raise type(error)(f"{name}{error}") from error
     except Exception as error:  # damage outside any node, such as a name that is no text
-        raise NetworkError(f"the ONNX file is damaged: {sentence(error)}") from error
+        raise NetworkError(f"{name}the ONNX file is damaged: {sentence(error)}") from error
 
 
 def parse_model(data: bytes) -> ModelProto:
@@ -133,9 +126,9 @@ def without_dead_nodes(model: ModelProto) -> bool:
     live = _live(model.graph.node, *outputs)
     if len(live) == len(model.graph.node):
         return False
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in live]
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in live]
     del model.graph.node[:]
-    model.graph.node.extend(kept)
+    model.graph.node.extend(copies)
     return True
 
 
@@ -151,7 +144,7 @@ def _only(what: str, infos: Sequence[ValueInfoProto]) -> ValueInfoProto:
     return infos[0]
 
 
-def _opset(model: ModelProto) -> int:
+def _check_opset(model: ModelProto) -> None:
     versions = [entry.version for entry in model.opset_import if entry.domain in _STANDARD]
     if len(versions) != 1:
         raise NetworkError("the file does not say which version of the ONNX operators it uses")
@@ -160,11 +153,12 @@ def _opset(model: ModelProto) -> int:
             f"the file uses ONNX opset {versions[0]}; {OPSETS[0]} to {OPSETS[-1]} are supported, "
             "so convert it with onnx.version_converter"
         )
-    return int(versions[0])
 
 
 def _convert(model: ModelProto) -> Network:
-    graph, opset, builder = model.graph, _opset(model), GraphBuilder()
+    _check_opset(model)
+    graph = model.graph
+    builder = GraphBuilder()
     name, shape = input_shape(model)
     output = _only("output", graph.output).name
     builder.label = name
@@ -174,8 +168,8 @@ def _convert(model: ModelProto) -> Network:
     for node in _live(graph.node, output):
         inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
         builder.label = node.name or (node.output[0] if node.output else "")
-        values[node.output[0]] = made = _one(node, inputs, opset, builder)
-        computed += made.size if isinstance(made, np.ndarray) else 0
+        values[node.output[0]] = value = _one(node, inputs, builder)
+        computed += value.size if isinstance(value, np.ndarray) else 0
         if computed > MOST_ELEMENTS:
             raise NetworkError(f"the file computes more than {MOST_ELEMENTS:,} constants; store what it needs of them")
     if output not in values:
@@ -188,7 +182,8 @@ def _convert(model: ModelProto) -> Network:
 
 def _live(nodes: Sequence[NodeProto], *outputs: str) -> list[NodeProto]:
     """The nodes that the outputs are computed from, in order."""
-    needed, live = set(outputs), []
+    needed = set(outputs)
+    live = []
     for node in reversed(nodes):
         if needed.intersection(node.output):
             needed.update(node.input)
@@ -215,19 +210,12 @@ def _title(node: NodeProto) -> str:
 def _array(tensor: TensorProto, name: str) -> Array:
     """A stored tensor; floating-point numbers in their own precision, integers as int64."""
     kind = tensor.data_type
+    if kind not in _TYPES and kind != TensorProto.BFLOAT16:
+        raise NetworkError(
+            f"tensor {name!r} has elements of type {kind}, which are neither numbers of a network nor integers"
+        )
     try:
-        if kind in _FLOATS or kind == TensorProto.BFLOAT16:
-            array: Array = numpy_helper.to_array(tensor).astype(_FLOATS.get(kind, np.float32))
-        elif kind in _INTEGERS:
-            array = numpy_helper.to_array(tensor).astype(np.int64)
-        elif kind == TensorProto.BOOL:
-            array = numpy_helper.to_array(tensor)
-        else:
-            raise NetworkError(
-                f"tensor {name!r} has elements of type {kind}, which are neither numbers of a network nor integers"
-            )
-    except NetworkError:
-        raise
+        array: Array = numpy_helper.to_array(tensor).astype(_TYPES.get(kind, np.float32))
     except Exception as error:  # a damaged file can break any assumption of the library
         raise NetworkError(f"tensor {name!r} cannot be read: {sentence(error)}") from error
     if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
@@ -247,7 +235,6 @@ class Call:
     operator: str
     inputs: tuple[Result | None, ...]
     attributes: Mapping[str, Any]
-    opset: int
     builder: GraphBuilder
 
     def given(self, i: int) -> bool:
@@ -286,22 +273,21 @@ class Call:
         return [int(n) for n in self.constant(i).reshape(-1)] if self.given(i) else None
 
 
-def _one(node: NodeProto, inputs: tuple[Result | None, ...], opset: int, builder: GraphBuilder) -> Result:
+def _one(node: NodeProto, inputs: tuple[Result | None, ...], builder: GraphBuilder) -> Result:
     """The first output of a node; the others (masks, indices, statistics) count as not produced."""
-    where = f"node {_title(node)!r}"
-    known = "supported are " + ", ".join(SUPPORTED)
+    title = f"node {_title(node)!r}"
+    supported = "supported are " + ", ".join(SUPPORTED)
     if node.domain not in _STANDARD or node.op_type not in SUPPORTED:
         operator = ".".join(filter(None, (node.domain, node.op_type)))
-        raise UnsupportedOperator(f"{where}: operator {operator!r} is not supported; {known}")
+        raise UnsupportedOperator(f"{title}: operator {operator!r} is not supported; {supported}")
     try:
-        call = Call(node.op_type, inputs, {a.name: _attribute(a) for a in node.attribute}, opset, builder)
-        result = _apply(call)
+        result = _apply(Call(node.op_type, inputs, {a.name: _attribute(a) for a in node.attribute}, builder))
     except UnsupportedOperator as error:
-        raise UnsupportedOperator(f"{where}: operator {node.op_type}: {error}; {known}") from error
+        raise UnsupportedOperator(f"{title}: operator {node.op_type}: {error}; {supported}") from error
     except NetworkError as error:
-        raise NetworkError(f"{where} ({node.op_type}): {error}") from error
+        raise NetworkError(f"{title} ({node.op_type}): {error}") from error
     except Exception as error:  # a damaged file can break any assumption made here
-        raise NetworkError(f"{where} ({node.op_type}) cannot be read: {sentence(error)}") from error
+        raise NetworkError(f"{title} ({node.op_type}) cannot be read: {sentence(error)}") from error
     if not isinstance(result, Value) and result.dtype.kind == "f" and not bool(np.isfinite(result).all()):
         raise NetworkError(f"tensor {node.output[0]!r}, computed from constants, is not finite (NaN or infinity)")
     return result
@@ -313,7 +299,8 @@ def _apply(call: Call) -> Result:
         with np.errstate(all="ignore"):  # what is not finite is refused by name
             return np.asarray(CONSTANT[call.operator](call))
     if call.operator in MOVE:
-        x, move = call.any(0), MOVE[call.operator]
+        x = call.any(0)
+        move = MOVE[call.operator]
         if isinstance(x, Value):
             return lowering.rearrange(call.builder, x, np.asarray(move(call, lowering.positions(x))))
         return np.asarray(move(call, x))
@@ -382,7 +369,8 @@ def _slice(call: Call, x: Array) -> Array:
 
 
 def _gather(call: Call, x: Array) -> Array:
-    index, axis = call.constant(1).astype(np.int64), int(call.attributes.get("axis", 0))
+    index = call.constant(1).astype(np.int64)
+    axis = int(call.attributes.get("axis", 0))
     _small(x.shape[:axis] + index.shape + x.shape[axis % x.ndim + 1 :])
     return np.take(x, index, axis)
 
@@ -408,14 +396,11 @@ def _dropout(call: Call, x: Array) -> Array:
 
 
 def _cast(call: Call) -> Array:
-    x, kind = call.constant(0), call.attributes["to"]
-    if kind in _FLOATS:
-        return x.astype(_FLOATS[kind])
-    if kind in _INTEGERS:
-        return x.astype(np.int64)
-    if kind == TensorProto.BOOL:
-        return x.astype(np.bool_)
-    raise UnsupportedOperator(f"a cast to elements of type {kind} is not supported")
+    x = call.constant(0)
+    kind = call.attributes["to"]
+    if kind not in _TYPES:
+        raise UnsupportedOperator(f"a cast to elements of type {kind} is not supported")
+    return x.astype(_TYPES[kind])
 
 
 def _constant(call: Call) -> Array:
@@ -439,10 +424,6 @@ def _divide(call: Call) -> Array:
             raise NetworkError("it divides an integer by zero")
         return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)))  # ONNX rounds towards zero
     return np.asarray(x / y)
-
-
-def _matmul_constant(call: Call) -> Array:
-    return np.asarray(np.matmul(call.weight(0), call.weight(1)))
 
 
 # Operators on values.
@@ -472,11 +453,6 @@ def _sub(call: Call) -> Value:
     if isinstance(x, Value):
         return lowering.affine(call.builder, x, 1.0, -call.weight(1))
     return lowering.affine(call.builder, call.value(1), -1.0, call.weight(0))
-
-
-def _mul(call: Call) -> Value:
-    x, constant = _value_and_constant(call)
-    return lowering.affine(call.builder, x, constant)
 
 
 def _div(call: Call) -> Value:
@@ -528,9 +504,9 @@ def _turned(call: Call, i: int, attribute: str) -> Result:
 
 def _window(call: Call, x: Value, kernel: Sequence[int]) -> Window:
     """The geometry that convolution and pooling share."""
-    given = call.attributes.get("kernel_shape")
-    if given is not None and list(given) != list(kernel):
-        raise NetworkError(f"kernel_shape {list(given)} contradicts the weight, which has {list(kernel)}")
+    stated = call.attributes.get("kernel_shape", kernel)
+    if list(stated) != list(kernel):
+        raise NetworkError(f"kernel_shape {list(stated)} contradicts the weight, which has {list(kernel)}")
     if len(x.shape) != len(kernel) + 2:
         raise NetworkError(f"a window over {len(kernel)} axes does not fit an input of shape {x.shape}")
     stride = list(call.attributes.get("strides", [1] * len(kernel)))
@@ -581,10 +557,6 @@ def _batch_norm(call: Call) -> Value:
     return lowering.batch_norm(call.builder, call.value(0), statistics, call.attributes.get("epsilon", 1e-5))
 
 
-def _all(call: Call) -> list[Result]:
-    return [call.any(i) for i in range(len(call.inputs))]
-
-
 def _reduce(call: Call, average: bool) -> Value:
     x = call.value(0)
     axes = call.integers(1, "axes")
@@ -595,7 +567,8 @@ def _reduce(call: Call, average: bool) -> Value:
 
 
 def _pad(call: Call) -> Value:
-    x, pads = call.value(0), call.integers(1, "pads")
+    x = call.value(0)
+    pads = call.integers(1, "pads")
     if call.attributes.get("mode", "constant") != "constant" or pads is None:
         raise UnsupportedOperator("only padding by a constant is supported")
     fill = float(call.weight(2).reshape(())) if call.given(2) else float(call.attributes.get("value", 0.0))
@@ -613,7 +586,8 @@ def _cast_value(call: Call) -> Value:
 
 
 def _shape(call: Call) -> Array:
-    start, end = call.attributes.get("start", 0), call.attributes.get("end")
+    start = call.attributes.get("start", 0)
+    end = call.attributes.get("end")
     return np.array(call.any(0).shape[start:end], np.int64)
 
 
@@ -637,7 +611,7 @@ CONSTANT: Mapping[str, Callable[[Call], Any]] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Div": _divide,
-    "MatMul": _matmul_constant,
+    "MatMul": lambda call: np.matmul(call.weight(0), call.weight(1)),
     "Mul": lambda call: call.constant(0) * call.constant(1),
     "Neg": lambda call: -call.constant(0),
     "Reciprocal": lambda call: 1.0 / call.constant(0),
@@ -650,14 +624,16 @@ CONVERT: Mapping[str, Callable[[Call], Result]] = {
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
     "Cast": _cast_value,
-    "Concat": lambda call: lowering.concatenate(call.builder, _all(call), call.attributes["axis"]),
+    "Concat": lambda call: lowering.concatenate(
+        call.builder, [call.any(i) for i in range(len(call.inputs))], call.attributes["axis"]
+    ),
     "Conv": _conv,
     "Div": _div,
     "Gemm": _gemm,
     "GlobalAveragePool": lambda call: lowering.global_average_pool(call.builder, call.value(0)),
     "MatMul": _matmul,
     "MaxPool": _max_pool,
-    "Mul": _mul,
+    "Mul": lambda call: lowering.affine(call.builder, *_value_and_constant(call)),
     "Neg": lambda call: lowering.affine(call.builder, call.value(0), -1.0),
     "Pad": _pad,
     "ReduceMean": lambda call: _reduce(call, average=True),

@@ -18,7 +18,7 @@ from bough.network.graph import Network
 from bough.network.ops import Add, Conv, Linear, Relu, Reshape, Scale, Select, Shape
 
 OPSET = 17
-IR_VERSION = 8  # the version of the container that came with this opset
+IR_VERSION = 8  # version of the file's container, which came with this opset
 
 
 def write_network(network: Network, path: Path | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""The question: input boxes, with or without a ball, and the unsafe set in disjunctive form, as plain values.
+"""What is asked of a network: input boxes, with or without a ball, and the unsafe set in disjunctive form.
 
 A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every
 row of `coefficients @ y <= offsets` holds at its output y. The set is closed: equality is unsafe, unless the row is
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from bough.errors import PropertyError
 
-NORMS = ("inf", "2", "1")
-"""What `eps` may measure: the largest difference of one input, the Euclidean distance, the sum of all differences."""
+EXPONENTS: dict[str | float, int | None] = {"inf": None, math.inf: None, "2": 2, 2: 2, "1": 1, 1: 1}
+"""The p of a ball, or None for a box, by what `eps` measures: the largest difference of one input, the Euclidean
+distance, or the sum of all differences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +67,8 @@ class Ball:
         sizes = away.abs().sort(dim=-1, descending=True).values
         excess = sizes.cumsum(dim=-1) - self.radius
         thresholds = excess / torch.arange(1, sizes.shape[-1] + 1, device=sizes.device, dtype=sizes.dtype)
-        kept = (sizes > thresholds).sum(dim=-1, keepdim=True).clamp(min=1)
-        threshold = thresholds.gather(-1, kept - 1).clamp(min=0)
+        count = (sizes > thresholds).sum(dim=-1, keepdim=True).clamp(min=1)  # of coordinates that do not vanish
+        threshold = thresholds.gather(-1, count - 1).clamp(min=0)
         shrunk = self.centre + away.sign() * (away.abs() - threshold).clamp(min=0) / self.scale
         return torch.where(threshold > 0, shrunk, points)
 
@@ -127,11 +128,9 @@ class Box:
 
 @dataclass(frozen=True, eq=False)
 class Clause:
-    """One way to be unsafe: the point is in box number `box` and `coefficients @ y <= offsets` row by row (`<` where
-    strict).
-    """
+    """One way to be unsafe: the point is in a box, and `coefficients @ y <= offsets` row by row (`<` where strict)."""
 
-    box: int
+    box: int  # number of the box
     coefficients: Tensor  # [rows, outputs], float64
     offsets: Tensor  # [rows], float64
     strict: tuple[bool, ...]
@@ -229,7 +228,8 @@ def robustness_property(
     if not 0 <= label < classes:
         raise PropertyError(f"label {label} is not a class: the network has {classes} outputs, numbered from 0")
     center = center.reshape(-1).to(torch.float64)
-    lower, upper = center - eps, center + eps
+    lower = center - eps
+    upper = center + eps
     if clip is not None:
         lower, upper = torch.maximum(lower, clip[0]), torch.minimum(upper, clip[1])
     clauses = []
@@ -239,7 +239,8 @@ def robustness_property(
                 f"target {target} is no class other than the label {label}: the network has {classes} outputs, from 0"
             )
         row = torch.zeros(1, classes, dtype=torch.float64)
-        row[0, label], row[0, target] = 1.0, -1.0
+        row[0, label] = 1.0
+        row[0, target] = -1.0
         clauses.append(Clause(0, row, torch.zeros(1, dtype=torch.float64), (False,)))
     return Property((Box(lower, upper, ball),), tuple(clauses))
 
@@ -256,13 +257,14 @@ def image_property(  # noqa: PLR0913 - the words in which the question is asked
     clip: tuple[float, float] | None = (0.0, 1.0),
     norm: str | float = "inf",
 ) -> Property:
-    """Robustness of an image given in pixel values, in the normalised inputs `(pixel - mean) / std` that the network
-    sees.
+    """Robustness of an image of pixel values, in the normalised inputs `(pixel - mean) / std` that the network sees.
 
     `mean` and `std` are one number or one per channel (the first axis); `clip` is the range of valid pixels; `norm`
     (inf, 2 or 1) is what `eps` measures, over all pixels and channels, in pixel values.
     """
-    p = _exponent(norm)
+    if norm not in EXPONENTS:
+        raise PropertyError(f"there is no norm '{norm}'; there are: inf, 2, 1")
+    p = EXPONENTS[norm]
     if not (math.isfinite(eps) and eps >= 0):
         raise PropertyError(f"eps is {eps}; give a finite radius, 0 or more")
     centre, spread = (_per_channel(v, pixels, name) for v, name in ((mean, "mean"), (std, "std")))
@@ -275,17 +277,17 @@ def image_property(  # noqa: PLR0913 - the words in which the question is asked
                 f"the image has values from {pixels.min():g} to {pixels.max():g}, outside the valid pixels "
                 f"{clip[0]:g} to {clip[1]:g}; scale it, or change the valid range"
             )
-        low, high = (((c - centre) / spread).reshape(-1) for c in clip)
-        limits = (low, high)
+        limits = ((clip[0] - centre) / spread).reshape(-1), ((clip[1] - centre) / spread).reshape(-1)
     targets = [k for k in range(classes) if k != label] if target is None else [target]
-    inputs, radii = ((pixels - centre) / spread).reshape(-1), (eps / spread).reshape(-1)
+    inputs = ((pixels - centre) / spread).reshape(-1)
+    radii = (eps / spread).reshape(-1)
     ball = None if p is None else Ball(inputs, spread.reshape(-1).contiguous(), eps, p)
     return robustness_property(inputs, radii, label, targets, classes, limits, ball)
 
 
-def centre(asked: Property) -> NDArray[np.float64]:
+def centre(prop: Property) -> NDArray[np.float64]:
     """The centre of the first ball, or the middle of the first box, flat."""
-    return np.asarray(asked.boxes[0].centre.numpy())
+    return np.asarray(prop.boxes[0].centre.numpy())
 
 
 def stable_norm(v: Tensor, p: float) -> Tensor:
@@ -297,14 +299,6 @@ def stable_norm(v: Tensor, p: float) -> Tensor:
     if p == 1:
         return share.sum(dim=-1) * largest[..., 0]
     return share.square().sum(dim=-1).sqrt() * largest[..., 0]
-
-
-def _exponent(norm: str | float) -> int | None:
-    """The p of a ball, or None for the box."""
-    known: dict[str | float, int | None] = {"inf": None, math.inf: None, "2": 2, 2: 2, "1": 1, 1: 1}
-    if norm not in known:
-        raise PropertyError(f"there is no norm '{norm}'; there are: {', '.join(NORMS)}")
-    return known[norm]
 
 
 def _per_channel(value: float | Sequence[float], pixels: Tensor, name: str) -> Tensor:

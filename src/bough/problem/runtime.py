@@ -17,12 +17,11 @@ from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.onnx import input_shape, open_batch_axis, parse_model, sentence, without_dead_nodes
 from bough.problem.problem import Evaluator
+from bough.problem.property import Box
 
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
-_DEVIATIONS = 8  # standard deviations of rounding that pass as rounding
-_ROWS = 64  # outputs whose derivatives are held at a time
-
-Bound = NDArray[np.floating[Any]] | Tensor | None
+_DEVIATIONS = 8  # a difference of so many standard deviations of rounding passes as rounding
+_ROWS = 64  # the derivatives of so many outputs are held at a time: more take more memory
 
 
 class Reference:
@@ -55,48 +54,41 @@ class Reference:
             return np.stack([self.run(point) for point in x])
         try:
             (y,) = self._session.run([self._output], {self.input: x.astype(self.dtype).reshape(self.shape)})
-        except Exception as error:  # as above
+        except Exception as error:  # ONNX Runtime's own exceptions share no base
             raise NetworkError(f"ONNX Runtime cannot evaluate the network: {sentence(error)}") from error
         return np.asarray(y).reshape(-1)
 
 
-def compare(
-    network: Network,
-    reference: Evaluator,
-    points: int = 8,
-    seed: int = 0,
-    lower: Bound = None,
-    upper: Bound = None,
-) -> None:
+def compare(network: Network, reference: Evaluator, points: int = 8, box: Box | None = None) -> None:
     """Raise unless network and reference agree, up to rounding, at random points: in the box where one is given."""
-    x = _points(network.inputs, points, seed, lower, upper).astype(reference.dtype)
-    ours, allowed = rounding_bound(network, torch.from_numpy(x.astype(np.float64)), reference.dtype)
+    x = _points(network.inputs, points, box).astype(reference.dtype)
+    outputs, allowed = rounding_bound(network, torch.from_numpy(x.astype(np.float64)), reference.dtype)
     for i, point in enumerate(x):
-        theirs = np.asarray(reference.run(point), np.float64)
-        if theirs.shape != (network.outputs,):
+        expected = np.asarray(reference.run(point), np.float64)
+        if expected.shape != (network.outputs,):
             raise NetworkError(
-                f"the network was read wrongly: it has {network.outputs} outputs here and {theirs.size} in "
+                f"the network was read wrongly: it has {network.outputs} outputs here and {expected.size} in "
                 f"{reference.name}; please report this file"
             )
-        excess = np.abs(ours[i].numpy() - theirs) - allowed[i].numpy()
+        excess = np.abs(outputs[i].numpy() - expected) - allowed[i].numpy()
         worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
         if not excess[worst] <= 0:
             raise NetworkError(
-                f"the network was read wrongly: output {worst} at a random point is {float(ours[i, worst]):.9g} here "
-                f"and {theirs[worst]:.9g} in {reference.name}, while rounding explains {float(allowed[i, worst]):.2g} "
-                f"({len(network.nodes)} nodes were read); please report this file"
+                f"the network was read wrongly: output {worst} at a random point is {float(outputs[i, worst]):.9g} "
+                f"here and {expected[worst]:.9g} in {reference.name}, while rounding explains "
+                f"{float(allowed[i, worst]):.2g} ({len(network.nodes)} nodes were read); please report this file"
             )
 
 
-def _points(inputs: int, count: int, seed: int, lower: Bound, upper: Bound) -> NDArray[np.float64]:
+def _points(inputs: int, count: int, box: Box | None) -> NDArray[np.float64]:
     """Points in the box, or without one, in turn from [-1, 1], from [0, 1] and normally distributed."""
-    random = np.random.default_rng(seed)
-    if lower is not None and upper is not None:
-        low, high = (np.asarray(t, np.float64).reshape(-1) for t in (lower, upper))
-        return low + (high - low) * random.random((count, inputs))
+    random = np.random.default_rng(0)
     size = (count, inputs)
-    drawn = (random.uniform(-1, 1, size), random.random(size), random.standard_normal(size))
-    return np.stack([drawn[i % 3][i] for i in range(count)])
+    if box is not None:
+        lower, upper = box.lower.numpy(), box.upper.numpy()
+        return np.asarray(lower + (upper - lower) * random.random(size))
+    samples = (random.uniform(-1, 1, size), random.random(size), random.standard_normal(size))
+    return np.stack([samples[i % 3][i] for i in range(count)])
 
 
 def rounding_bound(network: Network, x: Tensor, dtype: np.dtype[np.floating[Any]]) -> tuple[Tensor, Tensor]:
@@ -109,10 +101,11 @@ def rounding_bound(network: Network, x: Tensor, dtype: np.dtype[np.floating[Any]
     """
     values = walk.forward(network, x.reshape(-1, *network.input_shape))
     sources = {i: s for i in range(1, len(values)) if (s := _rounding(network, i, values, dtype)) is not None}
-    points, outputs = len(x), network.outputs
+    points = len(x)
+    outputs = network.outputs
     squares = torch.zeros(points, outputs, dtype=torch.float64)
     for rows in torch.arange(outputs).split(_ROWS):
-        found = torch.zeros(points * len(rows), dtype=torch.float64)
+        sums = torch.zeros(points * len(rows), dtype=torch.float64)
 
         def per_point(t: Tensor, count: int = len(rows)) -> Tensor:
             return t.repeat_interleave(count, 0)  # functionals are ordered point after point
@@ -120,13 +113,13 @@ def rounding_bound(network: Network, x: Tensor, dtype: np.dtype[np.floating[Any]
         def relu(i: int, f: Tensor) -> Tensor:
             return f * per_point(_passes(values[network.nodes[i].inputs[0]], dtype))
 
-        def visit(i: int, f: Tensor, found: Tensor = found) -> None:
+        def visit(i: int, f: Tensor, sums: Tensor = sums) -> None:
             if i in sources:
-                found += (f * per_point(sources[i])).square().reshape(len(f), -1).sum(1)
+                sums += (f * per_point(sources[i])).square().reshape(len(f), -1).sum(1)
 
         unit = torch.eye(outputs, dtype=torch.float64)[rows].repeat(points, 1).reshape(-1, *network.nodes[-1].shape)
         walk.backward(network, len(values) - 1, unit, relu, visit)
-        squares[:, rows] = found.reshape(points, -1)
+        squares[:, rows] = sums.reshape(points, -1)
     return values[-1].reshape(points, -1), _DEVIATIONS * squares.sqrt() + float(np.finfo(dtype).tiny)
 
 

@@ -11,6 +11,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ class ModuleReference:
     name = "PyTorch"
 
     def __init__(self, module: nn.Module, input_shape: Sequence[int]) -> None:
-        self._module, self._shape = module, tuple(input_shape)
+        self._module = module
+        self._shape = tuple(input_shape)
         self._like = _example(module, input_shape)
         self.dtype: np.dtype[np.floating[Any]] = np.dtype(str(self._like.dtype).removeprefix("torch."))
 
@@ -122,7 +124,7 @@ def _constants(program: "torch.export.ExportedProgram") -> Iterator[tuple[str, T
             tensor = program.state_dict.get(name, program.constants.get(name))
             if not isinstance(tensor, Tensor):
                 raise NetworkError(f"the module's constant {name!r} is no tensor")
-            tensor = _hosted(tensor)
+            tensor = tensor.detach().cpu()
             if not bool(torch.isfinite(tensor).all()):
                 raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
             yield placeholder, tensor
@@ -140,7 +142,7 @@ def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any
     target: Any = node.target
     name = "getitem" if target is operator.getitem else str(target).removeprefix("aten.").split(".")[0]
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: values.get(n.name))
-    where = f"node {node.name!r}: operator {name}"
+    title = f"node {node.name!r}: operator {name}"
     try:
         if not any(isinstance(values.get(n.name), Value | tuple) for n in node.all_input_nodes):
             return _hosted(target(*args, **kwargs))
@@ -149,12 +151,12 @@ def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any
         if name in CONVERT:
             return CONVERT[name](builder, *args, **kwargs)
     except UnsupportedOperator as error:
-        raise UnsupportedOperator(f"{where}: {error}; supported are {', '.join(SUPPORTED)}") from error
+        raise UnsupportedOperator(f"{title}: {error}; supported are {', '.join(SUPPORTED)}") from error
     except NetworkError as error:
-        raise NetworkError(f"{where}: {error}") from error
+        raise NetworkError(f"{title}: {error}") from error
     except Exception as error:  # an argument in a form that no row of the table expects
-        raise NetworkError(f"{where} cannot be read: {_sentence(error)}") from error
-    raise UnsupportedOperator(f"{where} is not supported; supported are {', '.join(SUPPORTED)}")
+        raise NetworkError(f"{title} cannot be read: {_sentence(error)}") from error
+    raise UnsupportedOperator(f"{title} is not supported; supported are {', '.join(SUPPORTED)}")
 
 
 def _moved(builder: GraphBuilder, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -231,8 +233,7 @@ def _batch_norm(builder: GraphBuilder, x: Value, gamma: Any, beta: Any, mean: An
 
 
 def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
-    both = [sizes] if isinstance(sizes, int) else list(sizes)
-    return both[0], both[-1]
+    return (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[-1])
 
 
 def _max_pool(
@@ -265,12 +266,10 @@ def _average_pool(
     return lowering.average_pool(builder, x, window, count_padding)
 
 
-def _mean(builder: GraphBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
-    return lowering.total(builder, x, list(axes) if axes else list(range(len(x.shape))), keep, average=True)
-
-
-def _sum(builder: GraphBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
-    return lowering.total(builder, x, list(axes) if axes else list(range(len(x.shape))), keep)
+def _total(
+    builder: GraphBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, *, average: bool, **_: Any
+) -> Value:
+    return lowering.total(builder, x, axes or range(len(x.shape)), keep, average)
 
 
 def _pad(builder: GraphBuilder, x: Value, pads: Sequence[int], fill: float = 0.0) -> Value:
@@ -328,14 +327,14 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "linear": _linear,
     "matmul": _matmul,
     "max_pool2d_with_indices": _max_pool,
-    "mean": _mean,
+    "mean": partial(_total, average=True),
     "mm": _matmul,
     "mul": _mul,
     "mv": _matmul,
     "neg": lambda builder, x: lowering.affine(builder, x, -1.0),
     "relu": lowering.relu,
     "sub": lambda builder, x, y, *, alpha=1: _add(builder, x, y, alpha=-alpha),
-    "sum": _sum,
+    "sum": partial(_total, average=False),
 }
 
 SUPPORTED = sorted({*MOVE, *CONVERT})

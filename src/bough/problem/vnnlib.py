@@ -21,8 +21,8 @@ from bough.problem.property import Box, Clause, Property
 _TOKEN = re.compile(r"[()]|[^\s();]+|;[^\r\n]*", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _VARIABLE = re.compile(r"[XY]_(0|[1-9][0-9]{0,8})")
-MAX_TOKENS = 30_000_000  # of a text: some two gigabytes while it is read
-_LOOK_AHEAD = 8  # empty tokens at the end: reading ahead needs no question whether there is more
+MAX_TOKENS = 30_000_000  # a text has at most so many tokens: they take some two gigabytes while it is read
+_LOOK_AHEAD = 8  # so many empty tokens stand at the end: reading ahead needs no question whether there is more
 
 _NEGATED = {"<=": ">", ">=": "<", "<": ">=", ">": "<=", "=": "!="}
 _COMMANDS = ("declare-const", "declare-fun", "assert")
@@ -99,16 +99,16 @@ def _written_row(coefficients: list[float], offset: float, strict: bool) -> str:
     return f"({'<' if strict else '<='} {total} {offset!r})"
 
 
-def _line(text: str, where: int) -> int:
-    """Line of token number `where`, from 1."""
+def _line(text: str, number: int) -> int:
+    """Line of a token by its number, from 1."""
     starts = (match.start() for match in _TOKEN.finditer(text) if match[0][0] != ";")
-    return text.count("\n", 0, next(itertools.islice(starts, where, None))) + 1
+    return text.count("\n", 0, next(itertools.islice(starts, number, None))) + 1
 
 
-def _shown(tokens: list[str], where: int) -> str:
+def _shown(tokens: list[str], start: int) -> str:
     """The expression that begins at a token, on one line and not too long."""
     shown, depth = "", 0
-    for token in itertools.islice(tokens, where, None):
+    for token in itertools.islice(tokens, start, None):
         depth += (token == "(") - (token == ")")
         shown += token if token == ")" or not shown or shown[-1] == "(" else f" {token}"
         if depth <= 0:
@@ -129,7 +129,8 @@ class _Reader:
 
     def read(self) -> Property:
         """The property, from the first token to the last."""
-        tokens, at = self._tokens, 0
+        tokens = self._tokens
+        at = 0
         asserted: list[Formula] = []
         # What is open: its name, whether an odd number of `not` is around it, where its formulas go, and from where on.
         opened = [("", False, asserted, 0)]
@@ -194,7 +195,8 @@ class _Reader:
         if self._tokens[at + 1] == "declare-fun":
             if rest[:2] != ["(", ")"]:
                 raise self._error(sort, "a function with arguments cannot be declared; expected ()")
-            sort, rest = sort + 2, rest[2:]
+            sort = sort + 2
+            rest = rest[2:]
         if rest[0] != "Real":
             raise self._error(sort, f"expected the sort Real of {name[:40]}, found {rest[0][:40]!r}")
         if _VARIABLE.fullmatch(name) is None:
@@ -207,7 +209,7 @@ class _Reader:
         return sort + 2
 
     def _numbered(self, kind: str, noun: str) -> list[int]:
-        """Where the variables of a kind are declared, which have to be numbered without gaps."""
+        """Places of the declarations of a kind of variables, which have to be numbered without gaps."""
         declared = sorted((int(name[2:]), at) for name, at in self._declared.items() if name[0] == kind)
         if not declared:
             raise PropertyError(f"{self._source.name} declares no {noun}; add (declare-const {kind}_0 Real)")
@@ -225,7 +227,8 @@ class _Reader:
             sides, after = self._sides(at + 2)
             return comparison(sides, operator, at, self._source), after
         name, number = (left, self._number(right, at + 3)) if declared else (right, self._number(left, at + 2))
-        kind, index = name[0], int(name[2:])
+        kind = name[0]
+        index = int(name[2:])
         if operator not in INEQUALITIES:
             sides = ["=", {(kind, index): 1}, {ONE: Fraction(number)}, None]
             return comparison(sides, operator, at, self._source), at + 5

@@ -13,7 +13,7 @@ from bough.errors import PropertyError
 from bough.problem.formula import MAX_NUMBERS, ONE, Formula, Linear, Source, Step, build, comparison, fold
 from bough.problem.property import Property
 
-MAX_DEPTH = 1_000  # of the nesting handed to the package, whose parser recurses and would end the process
+MAX_DEPTH = 1_000  # formulas nest at most so deep: the package's parser recurses, and would end the process
 
 _GATES = {"And": "and", "Or": "or"}
 _INEQUALITIES = {"LessEqual": "<=", "GreaterEqual": ">=", "LessThan": "<", "GreaterThan": ">"}
@@ -49,8 +49,8 @@ def _refused(error: Exception, name: str) -> PropertyError:
         line, symbol = first["line"], first["offendingSymbol"]
         return PropertyError(f"{name}, line {line}: {first['message']} at {symbol!r}: {first['hint']}")
     except (ValueError, KeyError, IndexError, TypeError):
-        found = re.search(r"at line (\d+)", str(error))
-        place = f"{name}, line {found[1]}" if found else name
+        line = re.search(r"at line (\d+)", str(error))
+        place = f"{name}, line {line[1]}" if line else name
         return PropertyError(f"{place}: the package vnnlib cannot read this as VNN-LIB 2.0: {error}")
 
 
@@ -82,7 +82,8 @@ def _formula(root: Any, shapes: dict[str, list[int]], source: Source) -> Formula
     def number_or_variable(node: Any) -> Linear:
         if type(node).__name__ != "Var":
             return {ONE: Fraction(float(node.lexeme))}
-        letter, index = "X" if node.kind.name == "Input" else "Y", 0
+        letter = "X" if node.kind.name == "Input" else "Y"
+        index = 0
         for position, size in zip(node.indices, shapes[letter], strict=True):
             index = index * size + position
         return {(letter, index): 1}

@@ -1,9 +1,9 @@
 """What a person sees while something runs: a line or a bar, kept up to date on a terminal, repeated in a log."""
 
 import math
-import time
 from typing import TYPE_CHECKING, TextIO, final
 
+from bough.budget import Clock
 from bough.search.observe import AbstractObserver
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class DownloadBar:
         self._stream = stream
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._last = 0.0
+        self._last: Clock | None = None  # since the last line
 
     def __enter__(self) -> "DownloadBar":
         return self
@@ -99,8 +99,8 @@ class DownloadBar:
         if self._stream is None:
             return
         if not self._stream.isatty():
-            if time.monotonic() - self._last > LOG_EVERY or done == total:
-                self._last = time.monotonic()
+            if self._last is None or self._last.seconds() > LOG_EVERY or done == total:
+                self._last = Clock.start()
                 self._stream.write(f"{name}: {done / 1e6:.1f} of {total / 1e6:.1f} MB\n")
                 self._stream.flush()
             return

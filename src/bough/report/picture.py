@@ -3,7 +3,6 @@
 The file's suffix chooses the format: `.png` or `.svg`.
 """
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bough.drawing import BLUE, FORMATS, INK, MUTED, VERMILION
-from bough.errors import BadInput, OutputError
-from bough.files.writing import write_bytes
+from bough.drawing import BLUE, INK, MUTED, VERMILION, save
+from bough.errors import BadInput
 
 if TYPE_CHECKING:  # matplotlib is slow to import and only pictures need it
     from matplotlib.axes import Axes
@@ -22,6 +20,7 @@ if TYPE_CHECKING:  # matplotlib is slow to import and only pictures need it
 
 Pixels = NDArray[np.floating]
 
+DPI = 160  # dots per inch of PNG files
 _CHANNELS = (1, 3)  # grey, RGB
 
 
@@ -34,54 +33,29 @@ class Caption:
     eps: float
 
 
-@dataclass(frozen=True)
-class Normalisation:
-    """`(pixel - mean) / std` per channel, as the network's inputs were made; undone before drawing."""
+def counterexample_picture(path: Path, image: Pixels, counterexample: Pixels, caption: Caption) -> None:
+    """Draw image, counterexample and their difference to `path`; both [channels, height, width], 1 or 3 channels.
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    The user's own settings play no part, so the same counterexample gives the same picture.
+    """
+    from matplotlib import rc_context, rcParamsDefault
 
-
-def counterexample_picture(
-    path: str | Path,
-    image: Pixels,
-    counterexample: Pixels,
-    caption: Caption,
-    normalisation: Normalisation | None = None,
-) -> None:
-    """Draw image, counterexample and their difference to `path`; both [channels, height, width], 1 or 3 channels."""
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise OutputError(f"picture '{path.name}' must end in {' or '.join(FORMATS)}; rename it")
-    before, after = _pixels(image, normalisation), _pixels(counterexample, normalisation)
+    before, after = _pixels(image), _pixels(counterexample)
     if before.shape != after.shape:
         raise BadInput(
             f"the image has shape {before.shape}, the counterexample {after.shape}; they do not belong together"
         )
-    write_bytes(path, _drawn(before, after, caption, path.suffix.lower()[1:]))
-
-
-def _drawn(before: NDArray[np.float64], after: NDArray[np.float64], caption: Caption, ending: str) -> bytes:
-    """Without date, random ids or the user's settings: the same counterexample gives the same picture."""
-    from matplotlib import rc_context, rcParamsDefault
-
-    contents = io.BytesIO()
     with rc_context({**rcParamsDefault, "svg.hashsalt": "bough"}):
-        metadata = {"Date": None} if ending == "svg" else None
-        _figure(before, after, caption).savefig(contents, format=ending, dpi=160, metadata=metadata)
-    return contents.getvalue()
+        save(_figure(before, after, caption), path, DPI)
 
 
-def _pixels(image: Pixels, normalisation: Normalisation | None) -> NDArray[np.float64]:
-    """[channels, height, width] as [height, width, channels] in pixel values."""
+def _pixels(image: Pixels) -> NDArray[np.float64]:
+    """An image of [channels, height, width] as [height, width, channels]."""
     if image.ndim != 3 or image.shape[0] not in _CHANNELS:
         raise BadInput(
             f"a picture needs [channels, height, width] with 1 or 3 channels, not {tuple(image.shape)}; reshape it"
         )
-    pixels = np.moveaxis(image.astype(np.float64), 0, -1)
-    if normalisation is not None:
-        pixels = pixels * np.asarray(normalisation.std) + np.asarray(normalisation.mean)
-    return pixels
+    return np.moveaxis(image.astype(np.float64), 0, -1)
 
 
 def _figure(before: NDArray[np.float64], after: NDArray[np.float64], caption: Caption) -> "Figure":
@@ -136,7 +110,7 @@ def _scale_bar(figure: "Figure", axes: "Axes", drawn: "AxesImage", scale: float)
 
 
 def _bare(axes: "Axes", colour: str) -> None:
-    """No ticks, a thin coloured edge."""
+    """Leave a thin coloured edge around a panel, and no ticks."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():

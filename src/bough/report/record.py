@@ -17,7 +17,7 @@ from bough.files.writing import write_text
 from bough.verdict.result import Result
 
 SCHEMA = "bough.record/1"
-DECISIONS = ("learnt_decisions", "backup_decisions")  # of the notes of a result, by whom
+DECISIONS = ("learnt_decisions", "backup_decisions")  # notes of a result that count who chose the splits
 PACKAGES = ("bough", "torch", "onnx", "onnxruntime", "highspy", "numpy")
 
 
@@ -83,7 +83,7 @@ def record(
     """The record of a run that ended with a result, or (result None) with an error."""
     entry: dict[str, Any] = {"schema": SCHEMA, "network": run.network, "property": run.property, "method": run.method}
     entry.update(asdict(run.settings))
-    entry.update(timeout=None if run.settings.timeout is None else _finite(run.settings.timeout))
+    entry.update(timeout=None if run.settings.timeout is None else finite(run.settings.timeout))
     entry.update(verdict=None, reason=None, seconds=None, load_seconds=load_seconds)
     entry.update(branches=None, bounds=None, domains_per_second=None)
     entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)
@@ -96,9 +96,9 @@ def record(
             branches=result.branches,
             bounds=result.bounds,
             domains_per_second=result.bounds / result.seconds if result.seconds > 0 else None,
-            lower_bound=_finite(result.lower_bound),
-            upper_bound=_finite(result.upper_bound),
-            root_lower_bound=_finite(result.root_lower_bound),
+            lower_bound=finite(result.lower_bound),
+            upper_bound=finite(result.upper_bound),
+            root_lower_bound=finite(result.root_lower_bound),
             depth=result.depth,
             open_domains=result.open_domains,
             attack_seconds=result.attack_seconds,
@@ -110,8 +110,8 @@ def record(
     return entry
 
 
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: not known is null."""
+def finite(value: float) -> float | None:
+    """The value, or None where it is infinite or no number, which JSON has no word for."""
     return value if math.isfinite(value) else None
 
 

@@ -18,11 +18,7 @@ VERDICTS = (*SOLVED, "timeout", "unknown", None)
 SEARCHES = ("lp", "dual", "linear")  # bounders; a baseline's record has its solver there, whose nodes are no branches
 
 
-def _silent(_: str) -> None:
-    pass
-
-
-def read_runs(paths: Iterable[Path], note: Note = _silent) -> list[Entry]:
+def read_runs(paths: Iterable[Path], note: Note = lambda _: None) -> list[Entry]:
     """The records of several run files, in order; of two of the same run the later one, unless only it is an error.
 
     A last line that a killed process left half written is left out. Raises `BadInput` for files that hold anything
@@ -45,19 +41,19 @@ def read_runs(paths: Iterable[Path], note: Note = _silent) -> list[Entry]:
 
 
 def key_of(entry: Entry) -> tuple[object, ...]:
-    """What makes two records those of the same run."""
+    """The fields by which two records are of the same run."""
     return entry["network"], entry["property"], method_of(entry), entry.get("seed")
 
 
 def method_of(entry: Entry) -> str:
-    """The method's name in tables: the bench's, or of a single run, whose method is only `bab`, bounds and rule."""
+    """The method's name in tables: as the bench says, or bounds and rule for a single run, whose method is `bab`."""
     name = str(entry["method"])
     if name != "bab":
         return name
     weights = entry.get("weights")
-    by = "" if weights is None else f" ({Path(str(weights)).name})"
-    on = "" if entry.get("device") in (None, "cpu") else f",device={entry['device']}"
-    return f"{entry['bounder']}-{entry['branching']}{by}{on}"
+    file = "" if weights is None else f" ({Path(str(weights)).name})"
+    device = "" if entry.get("device") in (None, "cpu") else f",device={entry['device']}"
+    return f"{entry['bounder']}-{entry['branching']}{file}{device}"
 
 
 def instance_of(entry: Entry) -> tuple[str, str]:
@@ -91,9 +87,8 @@ def _limits(groups: Iterable[Sequence[Entry]]) -> list[str]:
         return []
     limits = {entry["timeout"] for group in mixed for entry in group}
     shown = [f"{limit:g} s" for limit in sorted(limits - {None})] + ["none"] * (None in limits)
-    count, listed = _many(len(mixed), "instance"), ", ".join(shown[:6])
-    what = f"Mixed time limits: {count} ran under different limits by method ({listed})"
-    return [f"{what}; times and solved counts do not compare."]
+    finding = f"{_many(len(mixed))} ran under different limits by method ({', '.join(shown[:6])})"
+    return [f"Mixed time limits: {finding}; times and solved counts do not compare."]
 
 
 def _coverage(sets: Sequence[set[tuple[str, str]]]) -> list[str]:
@@ -103,7 +98,7 @@ def _coverage(sets: Sequence[set[tuple[str, str]]]) -> list[str]:
     if not common:
         return ["No instance was run by every method; compare methods on the instances that they share, if any."]
     total = len(set.union(*sets))
-    return [f"Methods ran on different instances: {_many(len(common), 'instance')} of {total} common to all."]
+    return [f"Methods ran on different instances: {_many(len(common))} of {total} common to all."]
 
 
 def _contradictions(groups: Iterable[Sequence[Entry]]) -> list[str]:
@@ -116,8 +111,8 @@ def _contradictions(groups: Iterable[Sequence[Entry]]) -> list[str]:
     return lines
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _many(instances: int) -> str:
+    return "1 instance" if instances == 1 else f"{instances} instances"
 
 
 def _read(path: Path, note: Note) -> list[Entry]:
@@ -146,9 +141,9 @@ def _entry(line: str, where: str) -> Entry:
     schema = entry.get("schema")
     if schema != SCHEMA:
         raise BadInput(f"{where}: the schema is {schema!r}, and this bough reads {SCHEMA!r}; give a file it wrote")
-    good = all(isinstance(entry.get(name), str) for name in WORDS) and entry.get("verdict") in VERDICTS
-    good = good and all(_is_number(entry.get(name)) for name in NUMBERS)
-    if not good or ("verdict" in entry and (entry["verdict"] is None) == (entry.get("error") is None)):
+    sound = all(isinstance(entry.get(name), str) for name in WORDS) and entry.get("verdict") in VERDICTS
+    sound = sound and all(_is_number(entry.get(name)) for name in NUMBERS)
+    if not sound or ("verdict" in entry and (entry["verdict"] is None) == (entry.get("error") is None)):
         raise BadInput(f"{where}: a field of the record is missing or of another type; was the file changed?")
     return {**dict.fromkeys((*NUMBERS, "verdict", "error")), **entry}
 

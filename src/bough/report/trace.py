@@ -22,6 +22,7 @@ from bough.branching.improvement import improvements
 from bough.errors import BadInput, OutputError
 from bough.problem.problem import Problem
 from bough.problem.property import Box
+from bough.report.record import finite
 from bough.search.observe import AbstractObserver, Family, Split
 from bough.verdict.counterexample import Counterexample
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from bough.verdict.result import Result
 
 SCHEMA = "bough.trace/1"
-LIMIT = 200_000  # nodes followed, unless told
-LARGEST_INPUT = 1 << 16  # elements of an input that is written down
+LIMIT = 200_000  # nodes that are followed unless the user says how many
+LARGEST_INPUT = 1 << 16  # elements; a larger input is not written down
 OPEN, CLOSED, EMPTY, STUCK = "ocxs"  # how a node ended when it was bounded; an open one may be split later
 BY_RULE, BY_BACKUP, BY_NONE = "rbn"  # who chose a split; none: what the rule chose could not be split
 ENDINGS = (".jsonl", ".jsonl.gz")
@@ -57,7 +58,8 @@ class TraceWriter(AbstractObserver):
         self._path, self._limit = path, limit
         self._header = {"schema": SCHEMA, **_about(problem), **about, "limit": limit}
         self._ids: list[int] = []  # the node of every domain, by the number it was opened under
-        self._steps, self._stopped = 0, False
+        self.stopped = False  # whether there were more nodes than are followed
+        self._steps = 0
         self._waiting: str | None = None  # the nodes of the step at work
         self._file: TextIO | None = None
 
@@ -76,24 +78,22 @@ class TraceWriter(AbstractObserver):
         except OSError as error:
             self.trouble = self.trouble or str(error.strerror or error)
 
-    @property
-    def stopped(self) -> bool:
-        """Whether there were more nodes than are followed."""
-        return self._stopped
-
     def born(self, family: Family) -> None:
         """Note the nodes of a step, to be written with it."""
         count = len(family.children)
-        if self._stopped or self._file is None:
+        if self.stopped or self._file is None:
             return
         if self.nodes + count > self._limit:
-            self._stopped = True
+            self.stopped = True
             self._write(json.dumps({"stopped": self.nodes, "reason": f"--trace-limit {self._limit}"}))
             return
-        made = _clauses(family) if family.split is None else self._splits(family, family.split)
-        self._waiting = (
-            f'{{"first":{self.nodes},{made},"bound":{_numbers(family.children.lower)},"end":"{_ends(family)}"}}'
-        )
+        if family.split is None:
+            origin = f'"clause":{json.dumps(family.children.clause.tolist())}'
+        else:
+            origin = self._splits(family, family.split)
+        bounds = _numbers(family.children.lower)
+        ends = _ends(family)
+        self._waiting = f'{{"first":{self.nodes},{origin},"bound":{bounds},"end":"{ends}"}}'
         opened = family.opened.nonzero()[:, 0].tolist()
         self._ids.extend(self.nodes + k for k in opened)
         self.nodes += count
@@ -103,26 +103,27 @@ class TraceWriter(AbstractObserver):
         figures = {
             "step": self._steps,
             "seconds": round(seconds, 6),
-            "lower": _finite(state.lower) if state.started else None,
-            "upper": _finite(state.upper),
+            "lower": finite(state.lower) if state.started else None,
+            "upper": finite(state.upper),
             "open": len(state.frontier),
             "branches": state.branches,
             "bounds": state.bounds,
         }
         line = json.dumps(figures, allow_nan=False)
         self._write(line if self._waiting is None else f'{line[:-1]}, "nodes": {self._waiting}}}')
-        self._steps, self._waiting = self._steps + 1, None
+        self._steps = self._steps + 1
+        self._waiting = None
 
     def finish(self, result: "Result") -> None:
-        """The last line: how the search ended."""
+        """Write the last line, which tells how the search ended."""
         end = {
             "verdict": result.verdict.value,
             "reason": result.reason,
             "seconds": round(result.seconds, 6),
             "branches": result.branches,
             "bounds": result.bounds,
-            "lower": _finite(result.lower_bound),
-            "upper": _finite(result.upper_bound),
+            "lower": finite(result.lower_bound),
+            "upper": finite(result.upper_bound),
             "depth": result.depth,
             "counterexample": _written(result.counterexample),
         }
@@ -172,7 +173,7 @@ def _about(problem: Problem) -> dict[str, Any]:
 
 
 def _image(problem: Problem) -> dict[str, Any] | None:
-    """What the first box lies around, and what the network makes of it; None for inputs that are no image."""
+    """The image that the first box lies around, and the network's outputs for it; None where inputs are no image."""
     if picture_shape(problem.network.input_shape) is None or problem.network.inputs > LARGEST_INPUT:
         return None
     middle = centre_of(problem.property.boxes[0], problem.network.input_shape)
@@ -189,7 +190,7 @@ def picture_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
 
 
 def centre_of(box: Box, shape: Sequence[int]) -> NDArray[np.float64]:
-    """What a box lies around: its middle, but for sides cut off where pixels end, which are as long as others again."""
+    """The middle of a box; a side that was cut off where pixels end is first made as long as the others."""
     picture = picture_shape(shape)
     if box.ball is not None or picture is None:
         return np.asarray(box.centre.numpy(), dtype=np.float64)
@@ -208,10 +209,6 @@ def _written(found: Counterexample | None) -> dict[str, Any] | None:
         return None
     x = _list(found.x) if found.x.size <= LARGEST_INPUT else None
     return {"x": x, "y": _list(found.y), "clause": found.clause}
-
-
-def _clauses(family: Family) -> str:
-    return f'"clause":{json.dumps(family.children.clause.tolist())}'
 
 
 def _ends(family: Family) -> str:
@@ -235,10 +232,6 @@ def _numbers(values: Tensor) -> str:
 
 def _list(values: NDArray[np.float64]) -> list[float]:
     return [float(f"{v:.7g}") for v in values.reshape(-1).tolist()]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 # Reading
@@ -283,7 +276,9 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
         raise BadInput(f"{path} is no trace: its schema is {header.get('schema')!r}, not {SCHEMA!r}")
     _check_header(header, path)
     steps: list[dict[str, Any]] = []
-    nodes, end, stopped = Nodes(), None, False
+    nodes = Nodes()
+    end = None
+    stopped = False
     for k, text in enumerate(lines[1:], 2):
         line = _parsed(text, f"{path}, line {k}")
         try:
@@ -398,14 +393,16 @@ def _add(nodes: Nodes, made: Mapping[str, Any] | None) -> None:
 
 
 def _add_children(nodes: Nodes, made: Mapping[str, Any]) -> None:
-    parents, deciders = _whole(made["parent"]), made["by"]
+    parents = _whole(made["parent"])
+    deciders = made["by"]
     if not parents or any(p >= made["first"] for p in parents):
         raise ValueError
     splits = [(s,) if isinstance(s, int) else tuple(_whole(s)) for s in made["split"]]
     gains = [None if g is None else float(g) for g in made["gain"]]
     each = 2 ** len(splits[0])
     for parent, split, by, gain in zip(parents, splits, deciders, gains, strict=True):
-        clause, depth = nodes.clause[parent], nodes.depth[parent] + len(split)
+        clause = nodes.clause[parent]
+        depth = nodes.depth[parent] + len(split)
         _extend(
             nodes,
             [parent] * each,

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bough.bounds.base import AbstractSession, Evidence
 from bough.bounds.witness import AbstractWitness
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.domain.batch import Bounds, DomainBatch
 from bough.errors import BadInput
 from bough.problem.problem import Problem
@@ -56,10 +56,13 @@ class Certifier(AbstractWitness):
     def __init__(self, problem: Problem, path: Path) -> None:
         if any(box.ball is not None for box in problem.property.boxes):
             raise BadInput("certificates are about boxes; a ball cannot be certified yet, leave out --certificate")
-        self._problem, self._claims = problem, Claims(problem.network, problem.property, writing=True)
+        self._problem = problem
+        self._claims = Claims(problem.network, problem.property, writing=True)
         self._writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
         self._pending: list[tuple[Array, ...]] = []
-        self._seconds, self._reopened, self._relu_bytes = 0.0, 0, self._writer.bytes
+        self._seconds = 0.0
+        self._reopened = 0
+        self._relu_bytes = self._writer.bytes
         self._forms: dict[str, int] = {}
         self._doubted = False  # whether a bounder's word was found wanting
 
@@ -72,12 +75,12 @@ class Certifier(AbstractWitness):
     @np.errstate(all="ignore")  # what is no number proves nothing
     def root(self, box: int) -> Bounds:
         """Write what was told, and derive it."""
-        clock = Deadline.never()
+        clock = Clock.start()
         for neurons, slots, slopes, proved in self._pending:
             self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
         self._pending.clear()
         region = self._claims.root(box)
-        self._seconds += clock.elapsed()
+        self._seconds += clock.seconds()
         return Bounds(torch.from_numpy(region.lower), torch.from_numpy(region.upper))
 
     @np.errstate(all="ignore")  # what is no number proves nothing
@@ -85,12 +88,12 @@ class Certifier(AbstractWitness):
         self, clauses: Tensor, neurons: Tensor, slots: Tensor, duals: tuple[Tensor, Tensor], proved: Tensor
     ) -> None:
         """Write what helps, clause by clause: each stands on what was written before."""
-        clock = Deadline.never()
+        clock = Clock.start()
         slopes, weights, values = (as_numpy(t) for t in (*duals, proved))
         for k, clause in enumerate(as_numpy(clauses).tolist()):
             head = (self._claims.clauses[clause].box, clause + 1)
             self._learn(lemma_of(head, as_numpy(neurons), as_numpy(slots), slopes[k], weights[k]), values[k])
-        self._seconds += clock.elapsed()
+        self._seconds += clock.seconds()
 
     def for_clauses(self, clauses: Tensor) -> Bounds:
         """What is known of them by now."""
@@ -100,7 +103,8 @@ class Certifier(AbstractWitness):
 
     def _learn(self, lemma: Lemma, proved: Array) -> None:
         """Write a lemma about one layer, as far as it is about ReLUs that gain by it; `proved` is what to expect."""
-        box, clause = int(lemma.head[0]), int(lemma.head[1]) - 1
+        box = int(lemma.head[0])
+        clause = int(lemma.head[1]) - 1
         before = self._claims.root(box) if clause < 0 else self._claims.of_clause(clause)
         low, minus_high = np.split(proved, 2)
         kept = _gaining(before.lower[0, lemma.neurons], before.upper[0, lemma.neurons], low, -minus_high)
@@ -109,7 +113,8 @@ class Certifier(AbstractWitness):
         lemma = _about(lemma, kept)
         if 2 * sum(np.asarray(array).nbytes for array in vars(lemma).values()) > MOST_BYTES:
             return  # no reader would take it; the bounds stay what they are without it
-        after, at = self._claims.tried(lemma), lemma.neurons
+        after = self._claims.tried(lemma)
+        at = lemma.neurons
         sides = [side[0, at] for side in (before.lower, before.upper, after.lower, after.upper)]
         kept = _gaining(*sides)
         if not len(kept):
@@ -129,7 +134,7 @@ class Certifier(AbstractWitness):
         closed = (domains.lower > cutoff).nonzero()[:, 0]
         if not len(closed):
             return domains.lower
-        clock = Deadline.never()
+        clock = Clock.start()
         members = domains[closed]
         leaves = unproved(self._claims, session, members)
         left = np.ones(len(leaves), dtype=bool)
@@ -139,7 +144,7 @@ class Certifier(AbstractWitness):
             for part in in_parts(chunk):
                 self._writer.write(part)
             self._forms[name] = self._forms.get(name, 0) + len(chunk)
-        self._seconds += clock.elapsed()
+        self._seconds += clock.seconds()
         if not left.any():
             return domains.lower
         self._reopened += int(left.sum())
@@ -230,8 +235,10 @@ class Certifier(AbstractWitness):
 
         What is computed here is what `Claims.bounds` computes for the leaves returned.
         """
-        prover, entries = self._claims.prover, Entries.of(leaves)
-        vector, weights = np.zeros(len(leaves), dtype=np.int64), leaves.weights.copy()
+        prover = self._claims.prover
+        entries = Entries.of(leaves)
+        vector = np.zeros(len(leaves), dtype=np.int64)
+        weights = leaves.weights.copy()
         best = np.full(len(leaves), -np.inf)
         for number in np.unique(leaves.clause).tolist():
             clause = self._claims.clauses[number]
@@ -247,7 +254,8 @@ class Certifier(AbstractWitness):
                     value = values[np.arange(len(piece)), row]
                     better = value > best[piece]
                     best[piece[better]] = value[better]
-                    vector[piece[better]], weights[piece[better], :count] = kind, choices[row[better]]
+                    vector[piece[better]] = kind
+                    weights[piece[better], :count] = choices[row[better]]
         made = replace(leaves, kind=np.full(len(leaves), LOCAL), vector=vector + KINDS * effort, weights=weights)
         return made, np.flatnonzero(best > 0)
 

@@ -57,7 +57,8 @@ class RowPool:
 
     def push(self, new: Waiting) -> None:
         """Add these rows."""
-        count, device = len(new.lower), self._lower.device
+        count = len(new.lower)
+        device = self._lower.device
         while count > self.free:
             self._grow()
         at = self._free[self.free - count : self.free]

@@ -42,7 +42,8 @@ def as_numpy(tensor: Tensor) -> Array:
 
 def lemma_of(head: tuple[int, int], neurons: Array, slots: Array, slopes: Array, weights: Array) -> Lemma:
     """A lemma with slopes in bytes and short weights."""
-    coarse, short = _coarse(torch.from_numpy(slopes)), _cut(torch.from_numpy(weights), COARSE_BITS)
+    coarse = _coarse(torch.from_numpy(slopes))
+    short = _cut(torch.from_numpy(weights), COARSE_BITS)
     return Lemma(np.array(head), neurons, slots, coarse.numpy(), short.numpy())
 
 
@@ -63,8 +64,10 @@ def _cut(numbers: Tensor, bits: int) -> Tensor:
 def unproved(claims: Claims, session: AbstractSession, domains: DomainBatch) -> Leaves:
     """The domains as leaves with their splits, and no proof yet."""
     row, neuron = split = domains.signs.nonzero(as_tuple=True)
-    clause, passing = as_numpy(domains.clause), as_numpy(domains.signs[split] > 0)
-    count, none = len(clause), np.zeros(0, np.int64)
+    clause = as_numpy(domains.clause)
+    passing = as_numpy(domains.signs[split] > 0)
+    count = len(clause)
+    none = np.zeros(0, np.int64)
     halvings: tuple[Array, ...] = (np.zeros(count, np.int64), none, none, np.zeros(0, np.uint64))
     source = session.capabilities.input_parts
     if source is not None:
@@ -100,7 +103,8 @@ def _halvings(low: Array, high: Array, lower: Array, upper: Array) -> tuple[Arra
             break
         middle = low / 2 + high / 2
         second = lower >= middle
-        low, high = np.where(more & second, middle, low), np.where(more & ~second, middle, high)
+        low = np.where(more & second, middle, low)
+        high = np.where(more & ~second, middle, high)
         times += more
         halves = np.where(more, (halves << np.uint64(1)) | second.astype(np.uint64), halves)
     row, at = np.nonzero(times)
@@ -112,10 +116,12 @@ def _halvings(low: Array, high: Array, lower: Array, upper: Array) -> tuple[Arra
 
 def take(leaves: Leaves, rows: Array) -> Leaves:
     """Some of the leaves, ascending, with the vectors they use."""
-    entries, chosen = Entries.of(leaves), np.zeros(len(leaves), dtype=bool)
+    entries = Entries.of(leaves)
+    chosen = np.zeros(len(leaves), dtype=bool)
     chosen[rows] = True
     e, h = chosen[entries.of_split], chosen[entries.of_halving]
-    kind, vector = leaves.kind[rows], leaves.vector[rows].copy()
+    kind = leaves.kind[rows]
+    vector = leaves.vector[rows].copy()
     tables = {}
     for name, table, kinds, first in (
         ("coarse", leaves.coarse, kind == SLOPES, 1),
@@ -155,7 +161,9 @@ def in_parts(leaves: Leaves) -> Iterator[Leaves]:
 
 def joined(parts: list[Leaves]) -> Leaves:
     """Several sets of leaves, at least one, about the same slots, as one."""
-    coarse, fine, vectors = 0, 0, []
+    coarse = 0
+    fine = 0
+    vectors = []
     for part in parts:
         shift = np.where(part.kind == SLOPES, np.where(part.vector > 0, coarse, 0), fine)
         vectors.append(part.vector + np.where(np.isin(part.kind, (SLOPES, FINE, DIRECT)), shift, 0))
@@ -179,7 +187,9 @@ class _Duals:
     """The numbers of many leaves, which stay where they are: only what is written comes to the host."""
 
     def __init__(self, leaves: Leaves, evidence: Evidence) -> None:
-        self._leaves, self._slots, self._weights = leaves, evidence.slots, evidence.weights
+        self._leaves = leaves
+        self._slots = evidence.slots
+        self._weights = evidence.weights
         self._numbers = evidence.numbers.double().nan_to_num()
         self._free = torch.ones_like(self._numbers, dtype=torch.bool)  # where the number is a slope
         self._signs = self._numbers.new_zeros(len(leaves.literals))
@@ -196,7 +206,8 @@ class _Duals:
         """The mean slopes of each clause."""
         members = self._here(rows)
         clauses, which = np.unique(self._leaves.clause[rows], return_inverse=True)
-        group, free = self._here(which), self._free[members]
+        group = self._here(which)
+        free = self._free[members]
         total, count = (
             self._numbers.new_zeros(len(clauses), len(self._slots)).index_add(0, group, part)
             for part in (self._numbers[members].where(free, 0.0), free.double())
@@ -237,7 +248,8 @@ class _Duals:
         signs, weights = (as_numpy(_cut(numbers, bits)) for numbers in (self._signs, self._weights[self._here(rows)]))
         part = take(replace(self._leaves, signs=signs), rows)
         used, vector = np.unique(which, return_inverse=True)
-        slopes, slots = as_numpy(table[self._here(used)]), as_numpy(self._slots)
+        slopes = as_numpy(table[self._here(used)])
+        slots = as_numpy(self._slots)
         part = replace(part, kind=np.full(len(rows), kind), weights=weights, slots=slots)
         if kind == SLOPES:
             return replace(part, vector=vector + 1, coarse=slopes, fine=np.zeros((0, len(slots))))
@@ -246,9 +258,11 @@ class _Duals:
 
 def by_multipliers(leaves: Leaves, evidence: Evidence, given: Array) -> Iterator[Attempt]:
     """Multipliers of the ReLUs' inputs, first with few bits; the evidence is about the leaves `given`."""
-    numbers, weights = evidence.numbers.cpu(), evidence.weights.cpu().nan_to_num()
+    numbers = evidence.numbers.cpu()
+    weights = evidence.weights.cpu().nan_to_num()
     given_columns = numbers.isfinite().any(dim=0).nonzero()[:, 0]
-    values, slots = numbers[:, given_columns], as_numpy(evidence.slots.cpu()[given_columns])
+    values = numbers[:, given_columns]
+    slots = as_numpy(evidence.slots.cpu()[given_columns])
     place = np.full(len(leaves), -1)
     place[given] = np.arange(len(given))
     for bits in (COARSE_BITS, SINGLE_BITS, 0):

@@ -102,7 +102,8 @@ class Search:
 
 def search(run: Search) -> Result:
     """Run a whole search. Running out of time and Ctrl-C end it with what is known so far."""
-    session, reason = run.bounder.prepare(run.problem, run.witness), None
+    session = run.bounder.prepare(run.problem, run.witness)
+    reason = None
     frontier = Frontier(session, run.memory.device_bytes, run.memory.host_bytes)
     state = SearchState(frontier, run.brancher.prepare(run.problem))
     try:
@@ -189,7 +190,8 @@ def finished(run: Search, state: SearchState) -> bool:
 def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None) -> Result:
     """What the state amounts to."""
     if state.counterexample is not None:
-        verdict, why = Verdict.FALSIFIED, "a counterexample was found and replayed"
+        verdict = Verdict.FALSIFIED
+        why = "a counterexample was found and replayed"
     elif stopped is not None:
         verdict, why = stopped
     elif state.stuck_domains:
@@ -198,10 +200,12 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
         if run.execution is not None:
             why += ", or safe only in real arithmetic (--semantics real)"
     elif not state.lower > 0:  # only when a minimum was asked for: it is known, its sign is not
-        verdict, why = Verdict.UNKNOWN, "the least margin is closer to 0 than the gap, or could not be replayed"
+        verdict = Verdict.UNKNOWN
+        why = "the least margin is closer to 0 than the gap, or could not be replayed"
     else:
         sense = "in real arithmetic" if run.execution is None else "in any float32 execution"
-        verdict, why = Verdict.VERIFIED, f"no point of the box is unsafe, {sense}"
+        verdict = Verdict.VERIFIED
+        why = f"no point of the box is unsafe, {sense}"
     return Result(
         verdict=verdict,
         reason=why,
@@ -239,7 +243,8 @@ def _absorb(
     if run.execution is not None and bool(closed.any()):
         closed, state = _executed(run, run.execution, session, state, domains, closed)
     splittable = session.splittable(domains).any(dim=1)
-    opened, first = ~closed & splittable, state.frontier.pushed
+    opened = ~closed & splittable
+    first = state.frontier.pushed
     state.frontier.push(domains[opened])
     for observer in run.observers:
         observer.born(Family(domains, closed, opened, first, cutoff, split))

@@ -3,12 +3,13 @@
 On a GPU by events in its own queue, so that nobody waits for anybody; on the CPU by the clock.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from bough.budget import Clock
 
 KEPT = 512  # spans on a GPU that may not have ended yet
 
@@ -43,11 +44,11 @@ class Stopwatch:
     @contextmanager
     def _span(self, device: torch.device, sign: float) -> Iterator[None]:
         if device.type != "cuda":
-            begun = time.perf_counter()
+            clock = Clock.start()
             try:
                 yield
             finally:
-                self._seconds += sign * (time.perf_counter() - begun)
+                self._seconds += sign * clock.seconds()
             return
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()

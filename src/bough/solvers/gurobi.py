@@ -89,7 +89,8 @@ class _Callbacks:
             if where == kind.MIPSOL:
                 self.show(np.asarray(model.cbGetSolution(self.columns)))
             elif where == kind.MIP:
-                bound, nodes = model.cbGet(kind.MIP_OBJBND), int(model.cbGet(kind.MIP_NODCNT))
+                bound = model.cbGet(kind.MIP_OBJBND)
+                nodes = int(model.cbGet(kind.MIP_NODCNT))
                 self.watch.seen(bound, nodes)
                 if bound > self.watch.above:
                     model.terminate()

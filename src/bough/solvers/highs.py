@@ -194,7 +194,8 @@ class _MixedRun:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.bound, self.nodes = -np.inf, 0
+        self.bound = -np.inf
+        self.nodes = 0
         self.content = False
         self.late = False
         self.error: BaseException | None = None
@@ -222,9 +223,12 @@ class _MixedRun:
 
     def solution(self, solver: Any, *, mixed: bool) -> MixedSolution:
         """How the run ended; a program without whole numbers is solved as a linear one, without a tree."""
-        status, info, statuses = solver.getModelStatus(), solver.getInfo(), highspy.HighsModelStatus
+        status = solver.getModelStatus()
+        info = solver.getInfo()
+        statuses = highspy.HighsModelStatus
         nodes = max(self.nodes, int(info.mip_node_count))
-        above, best = self.watch.above, float(info.objective_function_value)
+        above = self.watch.above
+        best = float(info.objective_function_value)
         has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         if has_point and not self.content:  # presolve may solve all by itself, and then tells of no better point
             self._show(np.array(solver.getSolution().col_value))

@@ -61,7 +61,8 @@ class ScipMixed(AbstractMixedSolver):
 
 
 def _load(model: Any, program: MixedProgram) -> list[Any]:
-    linear, whole = program.linear, set(program.integer.tolist())
+    linear = program.linear
+    whole = set(program.integer.tolist())
     lower, upper = (_limits(v) for v in (linear.column_lower, linear.column_upper))
     columns = [
         model.addVar(lb=lower[k], ub=upper[k], obj=float(linear.cost[k]), vtype="I" if k in whole else "C")

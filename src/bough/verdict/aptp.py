@@ -58,7 +58,8 @@ def _leaves(chunk: Leaves) -> Iterator[tuple[int, Leaf]]:
 
 
 def _text(problem: Problem, number: int, tree: list[Leaf]) -> str:
-    clause, network = problem.property.clauses[number], problem.network
+    clause = problem.property.clauses[number]
+    network = problem.network
     box = problem.property.boxes[clause.box]
     # A tree without a split is no tree to other readers: the first ReLU's two sides are the same.
     leaves = [(0,), (1,)] if () in tree else tree

@@ -193,7 +193,8 @@ def unpack(kind: type[Any], data: bytes) -> Any:
         raise UnreadableCertificate("a chunk asks for more memory than it may take")
     arrays = []
     for expected, stored, shape in shapes:
-        size, width = math.prod(shape), np.dtype(stored).itemsize
+        size = math.prod(shape)
+        width = np.dtype(stored).itemsize
         planes = np.frombuffer(data, dtype=np.uint8, count=size * width, offset=at).reshape(width, size)
         values = np.ascontiguousarray(planes.T).reshape(-1).view(np.dtype(stored).newbyteorder("<"))
         arrays.append(values.astype(expected).reshape(shape))

@@ -35,7 +35,8 @@ def representable(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vec
     if box.ball is None:
         return _rounded(x, box, dtype)
     inside = box.project(torch.from_numpy(np.asarray(x, dtype=np.float64))).numpy()
-    centre, point = box.ball.centre.numpy(), _rounded(inside, box, dtype)
+    centre = box.ball.centre.numpy()
+    point = _rounded(inside, box, dtype)
     for pull in PULLS:
         if box.ball.holds(torch.from_numpy(point)):
             break

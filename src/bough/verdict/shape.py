@@ -73,7 +73,10 @@ class Shape:
 
     def _checks(self, leaves: Leaves, entries: Entries) -> Iterator[tuple[str, bool]]:
         """What may be wrong, and whether it is right, in an order in which later checks rest on earlier ones."""
-        count, n, kind, vector = len(leaves), len(leaves.slots), leaves.kind, leaves.vector
+        count = len(leaves)
+        n = len(leaves.slots)
+        kind = leaves.kind
+        vector = leaves.vector
         yield f"more than {MOST_LEAVES} leaves", count <= MOST_LEAVES
         sizes = len(kind) == len(vector) == count and leaves.weights.shape == (count, self.rows)
         yield "arrays of other lengths than leaves", sizes and leaves.coarse.shape[1] == leaves.fine.shape[1] == n

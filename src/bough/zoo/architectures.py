@@ -14,7 +14,7 @@ from bough.zoo.datasets import Dataset, known
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvLayer:
     """A convolution: output channels, kernel, stride, padding."""
 
     channels: int
@@ -23,53 +23,47 @@ class Window:
     padding: int
 
 
-HALVE = (4, 2, 1)  # kernel, stride and padding that halve an image
-KEEP = (3, 1, 1)  # and that keep its size
-
-
 @dataclass(frozen=True)
 class Architecture:
     """Convolutions, then one hidden layer, then the classes."""
 
     dataset: Dataset
     name: str
-    windows: tuple[Window, ...]
+    convolutions: tuple[ConvLayer, ...]
     hidden: int
 
     @property
     def title(self) -> str:
-        """How files are called."""
+        """The name that files of this network have."""
         return f"{self.dataset.name}_{self.name}"
 
     def build(self) -> nn.Sequential:
         """The network with PyTorch's own first weights, which `torch.manual_seed` decides."""
         channels, side, _ = self.dataset.shape
         layers: list[nn.Module] = []
-        for window in self.windows:
-            layers += [nn.Conv2d(channels, window.channels, window.kernel, window.stride, window.padding), nn.ReLU()]
-            channels, side = window.channels, (side + 2 * window.padding - window.kernel) // window.stride + 1
+        for conv in self.convolutions:
+            layers += [nn.Conv2d(channels, conv.channels, conv.kernel, conv.stride, conv.padding), nn.ReLU()]
+            channels = conv.channels
+            side = (side + 2 * conv.padding - conv.kernel) // conv.stride + 1
         layers += [nn.Flatten(), nn.Linear(channels * side * side, self.hidden), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(self.hidden, len(self.dataset.classes)))
 
 
-def _deep(dataset: str) -> Architecture:
-    windows = (Window(8, *HALVE), Window(8, *KEEP), Window(8, *KEEP), Window(8, *HALVE))
-    return Architecture(known(dataset), "deep", windows, 100)
+def _halving(*channels: int) -> tuple[ConvLayer, ...]:
+    """Convolutions of which each halves the image."""
+    return tuple(ConvLayer(count, 4, 2, 1) for count in channels)
 
 
-def _two(dataset: str, name: str, channels: tuple[int, int], hidden: int) -> Architecture:
-    return Architecture(known(dataset), name, tuple(Window(c, *HALVE) for c in channels), hidden)
-
-
+DEEP = (*_halving(8), ConvLayer(8, 3, 1, 1), ConvLayer(8, 3, 1, 1), *_halving(8))
 ARCHITECTURES: Mapping[tuple[str, str], Architecture] = {
     (a.dataset.name, a.name): a
     for a in (
-        _two("cifar10", "base", (8, 16), 100),
-        _two("cifar10", "wide", (16, 32), 100),
-        _deep("cifar10"),
-        _two("mnist", "base", (4, 8), 50),
-        _two("mnist", "wide", (16, 32), 100),
-        _deep("mnist"),
+        Architecture(known("cifar10"), "base", _halving(8, 16), 100),
+        Architecture(known("cifar10"), "wide", _halving(16, 32), 100),
+        Architecture(known("cifar10"), "deep", DEEP, 100),
+        Architecture(known("mnist"), "base", _halving(4, 8), 50),
+        Architecture(known("mnist"), "wide", _halving(16, 32), 100),
+        Architecture(known("mnist"), "deep", DEEP, 100),
     )
 }
 

@@ -22,7 +22,7 @@ from bough.zoo.image_files import Array, read_cifar, read_idx, read_npz, reading
 
 SPLITS = ("train", "test")
 
-_PLACES = ("", "images", "data/images")  # below a data folder
+_PLACES = ("", "images", "data/images")  # folders below a data folder that are searched for files, in this order
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ class Images:
 
     def at(self, number: int) -> tuple[NDArray[np.uint8], int]:
         """The image [C, H, W] of this number in the whole split, and its label."""
-        name, count = self.dataset.name, self.dataset.count(self.split)
+        name = self.dataset.name
+        count = self.dataset.count(self.split)
         if not 0 <= number < count:
             raise BadInput(f"{name} has no {self.split} image {number}; its {count:,} are numbered 0 to {count - 1}")
         (place,) = np.nonzero(self.index == number)
@@ -158,10 +159,10 @@ class Images:
 def load(
     name: str, split: str, folder: Path | None = None, *, download: bool = True, progress: Progress | None = None
 ) -> Images:
-    """Images of the split `train` or `test`: from the folder, if one is given, which then has to have them; else from
-    the cache, else downloaded into it.
+    """Images of the split `train` or `test`.
 
-    The cache is the folder that BOUGH_DATA names, else `bough` among the user's cached files.
+    They are those of the folder, if one is given; else those of the cache, into which they are downloaded. The cache is
+    the folder that BOUGH_DATA names, else `bough` among the user's cached files.
     """
     dataset = known(name)
     if split not in SPLITS:
@@ -173,10 +174,11 @@ def load(
     images = _local(dataset, split, root)
     if images is not None:
         return images
-    wanted = {file: _first(file.name, [root]) for file in dataset.published(split)}
+    wanted = {file: _first(file.name, root) for file in dataset.published(split)}
     absent = [file.name for file, path in wanted.items() if path is None]
     if absent and (folder is not None or not download):
-        files, otherwise = " and ".join(absent), "allow the download" if folder is None else "name no folder"
+        files = " and ".join(absent)
+        otherwise = "allow the download" if folder is None else "name no folder"
         raise BadInput(f"{name} is not in {root}; put {name}.npz or {files} there, or {otherwise}")
     paths = [path or fetch(file, dataset.mirrors, cache, progress) for file, path in wanted.items()]
     return _read_published(dataset, split, paths)
@@ -192,25 +194,24 @@ def _cache() -> Path:
         raise BadInput("this user has no home folder to keep images in; set BOUGH_DATA to a folder") from None
 
 
-def _first(name: str, roots: list[Path]) -> Path | None:
-    paths = (root / place / name for root in roots for place in _PLACES)
+def _first(name: str, root: Path) -> Path | None:
+    paths = (root / place / name for place in _PLACES)
     return next((path for path in paths if is_there(path)), None)
 
 
 def _local(dataset: Dataset, split: str, root: Path) -> Images | None:
-    """What the folder has: all of the split rather than a part."""
-    published = [_first(file.name, [root]) for file in dataset.published(split)]
-    if whole := _first(f"{dataset.name}.npz", [root]):
+    """The images that a folder has: all of the split rather than a part."""
+    published = [_first(file.name, root) for file in dataset.published(split)]
+    if whole := _first(f"{dataset.name}.npz", root):
         return _read_npz(dataset, split, whole)
     if all(published):
         return _read_published(dataset, split, [path for path in published if path])
-    part = _first(f"{dataset.name}_part.npz", [root])
+    part = _first(f"{dataset.name}_part.npz", root)
     return _read_npz(dataset, split, part) if part else None
 
 
 def _read_npz(dataset: Dataset, split: str, path: Path) -> Images:
-    most = dataset.count(split) * math.prod(dataset.shape)
-    held = read_npz(path, split, most)
+    held = read_npz(path, split, dataset.count(split) * math.prod(dataset.shape))
     return _checked(dataset, split, path, held["images"], held["labels"], held.get("index"))
 
 
@@ -222,7 +223,8 @@ def _read_published(dataset: Dataset, split: str, paths: list[Path]) -> Images:
     count = dataset.count(split)
     if len(paths) == 1:  # CIFAR-10 is one archive, MNIST has its images and labels apart
         return _checked(dataset, split, paths[0], *read_cifar(paths[0], split, count, dataset.shape))
-    pixels, labels = read_idx(paths[0], (count, *dataset.shape[1:])), read_idx(paths[1], (count,))
+    pixels = read_idx(paths[0], (count, *dataset.shape[1:]))
+    labels = read_idx(paths[1], (count,))
     return _checked(dataset, split, paths[0], pixels, labels)
 
 
@@ -230,7 +232,9 @@ def _checked(
     dataset: Dataset, split: str, path: Path, pixels: Array, labels: Array, index: Array | None = None
 ) -> Images:
     """The arrays, once they fit the data set and each other; `path` is where they are from."""
-    n, count, shape = len(pixels) if pixels.ndim else 0, dataset.count(split), dataset.shape
+    n = len(pixels) if pixels.ndim else 0
+    count = dataset.count(split)
+    shape = dataset.shape
     flat = pixels.shape[1:] == shape[1:] and shape[0] == 1  # grey images may lack the axis of the only channel
     if pixels.dtype != np.uint8 or not n or not (flat or pixels.shape[1:] == shape):
         raise BadInput(f"{path} has {split} images of {pixels.dtype} {pixels.shape}; give uint8, (number, *{shape})")

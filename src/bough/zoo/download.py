@@ -49,7 +49,8 @@ class _NotServed(Exception):
 
 def fetch(file: RemoteFile, mirrors: tuple[str, ...], folder: Path, progress: Progress | None = None) -> Path:
     """The file in this folder, downloaded unless it is there; whatever goes wrong is one sentence in a `BadInput`."""
-    target, part = folder / file.name, folder / f"{file.name}.part"
+    target = folder / file.name
+    part = folder / f"{file.name}.part"
     failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -43,8 +43,9 @@ class _Sides(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Where the outputs of some convolutions look: a window per output place, `side` wide, moved by `stride`, the first
-    one `padding` outside the image.
+    """The windows that outputs of convolutions look at, one for each place of the output.
+
+    Each is `side` wide and lies `stride` beside the one before; the first one begins `padding` outside the image.
     """
 
     side: int
@@ -53,7 +54,9 @@ class Windows(NamedTuple):
 
     def through(self, conv: nn.Conv2d) -> "Windows":
         """The same windows seen through one convolution more."""
-        side, stride, padding = conv.kernel_size[0], conv.stride[0], _padding(conv)
+        side = conv.kernel_size[0]
+        stride = conv.stride[0]
+        padding = _padding(conv)
         return Windows((self.side - 1) * stride + side, self.stride * stride, self.padding * stride + padding)
 
     def cut(self, values: Tensor) -> Tensor:
@@ -94,15 +97,12 @@ def _window_bounds(before: Sequence[nn.Module], layer: nn.Conv2d, relaxed: Seque
         nu = nu * slope[:, :, None]
         spread = _spread(conv, windows.side)
         constant = nu @ _bias(conv).repeat_interleave(windows.side**2)
-        sides, nu, windows = sides.plus(constant, constant), nu @ spread, windows.through(conv)
+        sides = sides.plus(constant, constant)
+        nu = nu @ spread
+        windows = windows.through(conv)
     sides = _at_input(sides, nu, Boxes(windows.cut(boxes.centre), windows.cut(boxes.radius)))
-    places = _places(boxes.centre.shape[-1], windows)
+    places = (boxes.centre.shape[-1] + 2 * windows.padding - windows.side) // windows.stride + 1  # along a side
     return _Sides(*(side.transpose(1, 2).reshape(len(boxes.centre), -1, places, places) for side in sides))
-
-
-def _places(size: int, windows: Windows) -> int:
-    """How many windows there are along a side of an image."""
-    return (size + 2 * windows.padding - windows.side) // windows.stride + 1
 
 
 def _spread(conv: nn.Conv2d, side: int) -> Tensor:
@@ -120,7 +120,7 @@ def _convolved(conv: nn.Conv2d, shape: Sequence[int], nu: Tensor) -> Tensor:
 
 
 def _whole(conv: nn.Conv2d, shape: Sequence[int]) -> Tensor:
-    """The same as a matrix: a GPU multiplies by it faster than it convolves ten thousand images of a few channels."""
+    """A convolution as a matrix, by which a GPU multiplies faster than it convolves many images of a few channels."""
     size = math.prod(shape)
     return _convolved(conv, shape, torch.eye(size, dtype=conv.weight.dtype, device=conv.weight.device))
 
@@ -137,7 +137,8 @@ def _row_bounds(
         nu = nu * slope[:, None]
         shape = relu.slope.shape[1:]
         if isinstance(layer, nn.Linear):
-            constant, nu = nu @ _bias(layer), nu @ layer.weight
+            constant = nu @ _bias(layer)
+            nu = nu @ layer.weight
         else:
             assert isinstance(layer, nn.Conv2d)  # noqa: S101 - as the model is
             constant = nu @ _bias(layer).repeat_interleave(shape[1] * shape[2])
@@ -155,7 +156,8 @@ def _padding(conv: nn.Conv2d) -> int:
 
 
 def _at_input(sides: _Sides, nu: Tensor, boxes: Boxes) -> _Sides:
-    middle, spread = _dot(nu, boxes.centre), _dot(nu.abs(), boxes.radius)
+    middle = _dot(nu, boxes.centre)
+    spread = _dot(nu.abs(), boxes.radius)
     return sides.plus(middle - spread, middle + spread)
 
 
@@ -185,7 +187,8 @@ def attack(
     model: nn.Module, x: Tensor, labels: Tensor, eps: float, steps: int, generator: torch.Generator | None = None
 ) -> Tensor:
     """Points of the boxes with a large loss: projected gradient ascent, `steps` sign steps from a random point."""
-    lower, upper = x - eps, x + eps
+    lower = x - eps
+    upper = x + eps
     noise = torch.rand(x.shape, generator=generator, device="cpu" if generator is None else generator.device)
     point = lower + (upper - lower) * noise.to(x)
     for _ in range(steps):

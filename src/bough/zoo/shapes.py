@@ -16,7 +16,8 @@ SIDE = 16
 """Height and width of every image."""
 
 _LEVELS = 255
-_SIN_60, _COS_60 = 3**0.5 / 2, 0.5
+_SIN_60 = 3**0.5 / 2
+_COS_60 = 0.5
 
 Image = NDArray[np.float32]
 _Field = NDArray[np.float64]
@@ -123,7 +124,9 @@ def dataset(n: int, seed: int) -> tuple[Image, NDArray[np.int64]]:
 def _grid(rng: np.random.Generator, radius: float) -> tuple[_Field, _Field]:
     """Pixel centres in the figure's own coordinates: moved as far as the image allows, and tilted a little."""
     room = max((SIDE - 1) / 2 - radius, 0.0)
-    shift_x, shift_y, tilt = rng.uniform(-room, room), rng.uniform(-room, room), rng.uniform(-0.2, 0.2)
+    shift_x = rng.uniform(-room, room)
+    shift_y = rng.uniform(-room, room)
+    tilt = rng.uniform(-0.2, 0.2)
     rows, columns = np.meshgrid(np.arange(SIDE), np.arange(SIDE), indexing="ij")
     x, y = columns - (SIDE - 1) / 2 - shift_x, rows - (SIDE - 1) / 2 - shift_y
     return np.cos(tilt) * x + np.sin(tilt) * y, np.cos(tilt) * y - np.sin(tilt) * x

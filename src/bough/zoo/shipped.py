@@ -11,11 +11,6 @@ from bough.files.reading import is_there, resolve
 NETWORKS, TABLES = (Path(__file__).with_name(name) for name in ("networks", "tables"))
 
 
-def names(folder: Path, ending: str) -> list[str]:
-    """What there is of a kind."""
-    return sorted(path.stem for path in folder.glob(f"*{ending}"))
-
-
 def network_path(given: Path) -> Path:
     """The network meant: a file that is there, or else the shipped one of that name."""
     return _meant(given, NETWORKS, ".onnx")

@@ -28,22 +28,15 @@ from bough.verdict.result import Verdict
 from bough.zoo import datasets
 from bough.zoo.datasets import Dataset, Images
 
-TABLE_LIMIT = 1 << 26
-"""Most bytes a table may have."""
+TABLE_LIMIT = 1 << 26  # most bytes that are read of a table
 
 DIFFICULTIES = ("easy", "medium", "hard", "timeout")
-SPLITS = ("train", "test")
-VALID = (0.0, 1.0)  # pixels
+VALID = (0.0, 1.0)  # values of a pixel, from the least to the largest
 
 
 def use_of(dataset: str, split: str, image: int) -> str:
     """Whether an image is for training a network that branches or for testing it: the same for ever, whoever asks."""
-    return ("train", "test")[hashlib.sha256(f"{dataset} {split} {image}".encode()).digest()[0] & 1]
-
-
-def size_of(dataset: Dataset, split: str) -> int:
-    """How many images the whole split has."""
-    return dataset.train if split == "train" else dataset.test
+    return datasets.SPLITS[hashlib.sha256(f"{dataset} {split} {image}".encode()).digest()[0] & 1]
 
 
 @dataclass(frozen=True)
@@ -69,8 +62,10 @@ class Row:
     use: str  # the half of the images it belongs to: `train` or `test`
 
     def __post_init__(self) -> None:
-        known, split = datasets.known(self.dataset), _one_of("split", self.split, SPLITS)
-        size, classes = size_of(known, split), len(known.classes)
+        dataset = datasets.known(self.dataset)
+        split = _one_of("split", self.split, datasets.SPLITS)
+        size = dataset.count(split)
+        classes = len(dataset.classes)
         if not 0 <= self.image < size:
             raise BadInput(f"{self.dataset} has no {split} image {self.image}; give a number from 0 to {size - 1}")
         for what, number in (("label", self.label), ("target", self.target)):
@@ -82,7 +77,7 @@ class Row:
             raise BadInput(f"eps is {self.eps}; give a finite radius above 0")
         _one_of("verdict", self.verdict, tuple(v.value for v in Verdict))
         _one_of("difficulty", self.difficulty, DIFFICULTIES)
-        _one_of("use", self.use, ("train", "test"))
+        _one_of("use", self.use, datasets.SPLITS)
 
 
 COLUMNS: Mapping[str, Any] = {field.name: field.type for field in fields(Row)}
@@ -122,11 +117,11 @@ class Surroundings:
         spread = self._each(self.std).expand(self.pixels.shape).reshape(-1)
         radius = torch.full_like(spread, eps) if self.normalised else eps / spread
         clip = (low, high) if self.clip else None
-        asked = robustness_property(self.inputs, radius, self.label, [self.target], self.classes, clip)
-        box = asked.boxes[0]
+        robust = robustness_property(self.inputs, radius, self.label, [self.target], self.classes, clip)
+        box = robust.boxes[0]
         if torch.equal(box.lower.float(), box.upper.float()):  # networks compute in float32
             raise BadInput(f"eps {eps:g} leaves nothing but the image itself in float32; give a larger one")
-        return asked
+        return robust
 
     def _seen(self, pixels: Tensor) -> Tensor:
         return ((pixels - self._each(self.mean)) / self._each(self.std)).reshape(-1)
@@ -143,15 +138,15 @@ def surroundings(images: Images, image: int, target: int, *, normalised: bool, c
 
 def as_property(row: Row, images: Images) -> Property:
     """The property that a row stands for."""
-    asked = surroundings(images, row.image, row.target, normalised=row.normalised, clip=row.clip)
-    where = f"{row.dataset}, {row.split} image {row.image}"
-    if row.label not in (None, asked.label):
-        raise BadInput(f"{where}: the table says label {row.label}, the data set {asked.label}; correct the table")
+    around = surroundings(images, row.image, row.target, normalised=row.normalised, clip=row.clip)
+    place = f"{row.dataset}, {row.split} image {row.image}"
+    if row.label not in (None, around.label):
+        raise BadInput(f"{place}: the table says label {row.label}, the data set {around.label}; correct the table")
     try:
-        replace(row, label=asked.label)  # checks it against the target
-        return asked.within(row.eps)
+        replace(row, label=around.label)  # checks the label against the target
+        return around.within(row.eps)
     except BadInput as error:
-        raise type(error)(f"{where}: {error}") from error
+        raise type(error)(f"{place}: {error}") from error
 
 
 def check_fits(network: Network, dataset: Dataset) -> None:

@@ -8,7 +8,6 @@ was interrupted goes on as if it had not been.
 import io
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bough.budget import Deadline
+from bough.budget import Clock, Deadline
 from bough.errors import BadInput, NetworkError
 from bough.files.reading import LINES_LIMIT, parsed_json, read_bytes
 from bough.files.writing import write_bytes, write_text
@@ -39,7 +38,7 @@ OPTIMISERS = ("sgd", "adam")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class NetworkRecipe:
     """What the weights depend on, beside images and architecture. `eps` is in the units that the network sees."""
 
     eps: float
@@ -79,29 +78,31 @@ class Recipe:
         return self.rate * 0.5 ** (epoch // self.halve)
 
 
-RECIPES: Mapping[str, Recipe] = {
+RECIPES: Mapping[str, NetworkRecipe] = {
     # As the authors' networks were trained (facts 1.3); their script grows eps over an unpublished number of epochs.
-    "cifar10": Recipe(
+    "cifar10": NetworkRecipe(
         eps=0.0347, first_eps=0.001, growing=40, epochs=120, rate=0.05, halve=10, momentum=0.9, augment=True
     ),
-    "mnist": Recipe(
+    "mnist": NetworkRecipe(
         eps=0.1, first_eps=0.01, growing=10, epochs=30, rate=1e-3, halve=6, decay=0.0, optimiser="adam", batch=100
     ),
 }
 
 
-def recipe_for(dataset: str, **given: Any) -> Recipe:
+def recipe_for(dataset: str, **given: Any) -> NetworkRecipe:
     """The usual recipe with what is given (and not None) instead; schedules keep their shape."""
-    usual, given = RECIPES[dataset], {name: value for name, value in given.items() if value is not None}
+    usual = RECIPES[dataset]
+    given = {name: value for name, value in given.items() if value is not None}
     if "eps" in given:
         given["first_eps"] = usual.first_eps * given["eps"] / usual.eps
     if "epochs" in given:
         share = given["epochs"] / usual.epochs
-        given["growing"], given["halve"] = int(usual.growing * share), max(1, round(usual.halve * share))
+        given["growing"] = int(usual.growing * share)
+        given["halve"] = max(1, round(usual.halve * share))
     return replace(usual, **given)
 
 
-def _optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def _optimiser(model: nn.Module, recipe: NetworkRecipe) -> torch.optim.Optimizer:
     if recipe.optimiser == "adam":
         on_gpu = next(model.parameters()).is_cuda  # where a step becomes part of a CUDA graph
         return torch.optim.Adam(model.parameters(), recipe.rate, weight_decay=recipe.decay, capturable=on_gpu)
@@ -148,7 +149,7 @@ Tick = Callable[[str, int, int], None]  # what is going on, how much of it is do
 
 def train(
     architecture: Architecture,
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     examples: tuple[Examples, Examples],
     folder: Path,
     report: Report,
@@ -169,9 +170,9 @@ def train(
         for epoch in range(first, recipe.epochs):
             if limit.passed():
                 return None
-            started = time.perf_counter()
+            clock = Clock.start()
             figures = _epoch(model, optimiser, recipe, train_set, epoch, tick)
-            seconds = time.perf_counter() - started
+            seconds = clock.seconds()
             errors = evaluate(model, test_set, recipe.eps, evaluated)
             line = {"epoch": epoch + 1, "of": recipe.epochs, "eps": recipe.radius(epoch), **figures}
             line |= {**asdict(errors), "seconds": seconds}
@@ -185,7 +186,7 @@ def train(
 def _epoch(
     model: nn.Sequential,
     optimiser: torch.optim.Optimizer,
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     examples: Examples,
     epoch: int,
     tick: Tick,
@@ -225,7 +226,8 @@ class Captured:
     WARM_UP = 3
 
     def __init__(self, step: Callable[[Tensor, Tensor], None]) -> None:
-        self._step, self._seen = step, 0
+        self._step = step
+        self._seen = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: tuple[Tensor, Tensor] | None = None
         self._side = torch.cuda.Stream()
@@ -240,7 +242,8 @@ class Captured:
             torch.cuda.current_stream().wait_stream(self._side)
             return
         if self._graph is None or self._inputs is None:
-            self._graph, self._inputs = torch.cuda.CUDAGraph(), (x.clone(), labels.clone())
+            self._graph = torch.cuda.CUDAGraph()
+            self._inputs = (x.clone(), labels.clone())
             with torch.cuda.graph(self._graph):
                 self._step(*self._inputs)
         for ours, theirs in zip(self._inputs, (x, labels), strict=True):
@@ -287,7 +290,7 @@ def evaluate(
 def finish(
     model: nn.Sequential,
     architecture: Architecture,
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     test_set: Examples,
     folder: Path,
     tick: Tick = _silent,
@@ -325,9 +328,10 @@ def finish(
     return path, errors
 
 
-def finished_before(folder: Path, architecture: Architecture, recipe: Recipe) -> Path | None:
+def finished_before(folder: Path, architecture: Architecture, recipe: NetworkRecipe) -> Path | None:
     """The network of a training with this recipe that the folder holds to the end, if it does."""
-    path, card = folder / f"{architecture.title}.onnx", folder / CARD
+    path = folder / f"{architecture.title}.onnx"
+    card = folder / CARD
     if not (path.is_file() and card.is_file()):
         return None
     try:
@@ -348,7 +352,7 @@ def _fast_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _told(architecture: Architecture, recipe: Recipe) -> dict[str, Any]:
+def _told(architecture: Architecture, recipe: NetworkRecipe) -> dict[str, Any]:
     """What a checkpoint must agree with to be gone on with; training longer is allowed."""
     return {"architecture": architecture.title, **asdict(replace(recipe, epochs=1))}
 
@@ -361,7 +365,7 @@ def _lines(path: Path, epochs: int) -> list[bytes]:
 def _save(
     folder: Path,
     architecture: Architecture,
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
     epochs: int,
@@ -373,7 +377,7 @@ def _save(
 
 
 def _go_on(
-    folder: Path, architecture: Architecture, recipe: Recipe, model: nn.Module, optimiser: torch.optim.Optimizer
+    folder: Path, architecture: Architecture, recipe: NetworkRecipe, model: nn.Module, optimiser: torch.optim.Optimizer
 ) -> int:
     """Load the checkpoint, where there is one, and return how many epochs it has seen."""
     path = folder / CHECKPOINT

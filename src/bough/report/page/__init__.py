@@ -5,7 +5,7 @@
 
 from bough.report.page.document import document as document
 from bough.report.page.payload import payload as payload
-from bough.report.page.points import Point as Point
+from bough.report.page.points import PagePoint as PagePoint
 from bough.report.page.points import read_points as read_points
 
-__all__ = ["Point", "document", "payload", "read_points"]
+__all__ = ["PagePoint", "document", "payload", "read_points"]

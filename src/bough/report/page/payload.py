@@ -5,18 +5,18 @@ from dataclasses import asdict
 from typing import Any
 
 from bough.errors import BadInput
-from bough.report.page.points import Point, points_of, stem
+from bough.report.page.points import PagePoint, points_of, stem
 from bough.report.record import versions
 from bough.report.runs import SOLVED, Entry, counts_branches, instance_of, method_of, oddities
 from bough.report.trace import Nodes, Trace
 
-MOST_STEPS = 2000  # of a trace, in the plot of bounds
+MOST_STEPS = 2000  # steps of a trace that the plot of bounds shows
 COPIED = ("verdict", "reason", "error", "seconds", "timeout", "branches", "bounds", "depth", "seed", "known")
 Instance = tuple[str, str]
 
 
 def payload(
-    entries: Sequence[Entry], traces: Sequence[Trace], points: Sequence[Point] = (), notes: Sequence[str] = ()
+    entries: Sequence[Entry], traces: Sequence[Trace], points: Sequence[PagePoint] = (), notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Everything the page shows. `notes` are what was odd about the files."""
     if not entries and not traces:
@@ -36,7 +36,9 @@ def payload(
         ],
         "runs": [_run(entry, number) for entry in entries],
         "traces": [_trace(trace, number[place]) for trace, place in zip(traces, places, strict=True)],
-        "points": [_point(point, number[_same(asked, (point.network, point.property))]) for point in all_points],
+        "points": [
+            {**asdict(point), "instance": number[_same(asked, (point.network, point.property))]} for point in all_points
+        ],
     }
 
 
@@ -67,7 +69,7 @@ def _same(asked: Sequence[Instance], named: Instance) -> Instance:
 
 
 def _difficulties(asked: Sequence[Instance], entries: Sequence[Entry]) -> list[str]:
-    """What the records say; where none says anything, by how many methods each instance was solved."""
+    """How hard each instance is, as records say; where none says anything, by how many methods it was solved."""
     said = {instance_of(entry): str(entry["difficulty"]) for entry in entries if entry.get("difficulty")}
     if said:
         return [said.get(instance, "not known") for instance in asked]
@@ -109,14 +111,14 @@ def _trace(trace: Trace, instance: int) -> dict[str, Any]:
 
 
 def _steps(steps: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Columns; of many steps some, evenly, with the last."""
+    """The steps as columns; of more than `MOST_STEPS`, some at even distances, and the last."""
     every = -(-len(steps) // MOST_STEPS) or 1
-    kept = [*steps[:-1:every], *steps[-1:]]
-    return {name: [step[name] for step in kept] for name in ("seconds", "lower", "open", "branches", "bounds")}
+    chosen = [*steps[:-1:every], *steps[-1:]]
+    return {name: [step[name] for step in chosen] for name in ("seconds", "lower", "open", "branches", "bounds")}
 
 
 def _nodes(nodes: Nodes) -> dict[str, Any]:
-    """Columns; a split of one choice is that number."""
+    """The nodes as columns; a split of one choice is that number."""
     return {
         "parent": nodes.parent,
         "clause": nodes.clause,
@@ -128,7 +130,3 @@ def _nodes(nodes: Nodes) -> dict[str, Any]:
         "bound": nodes.bound,
         "end": "".join(nodes.end),
     }
-
-
-def _point(point: Point, instance: int) -> dict[str, Any]:
-    return {**asdict(point), "instance": instance}

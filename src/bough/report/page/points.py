@@ -13,12 +13,12 @@ from bough.problem.vnnlib import read_property
 from bough.report.runs import Entry, instance_of
 from bough.report.trace import Trace, centre_of, picture_shape
 
-LARGEST = 1 << 20  # elements of an input that is drawn
+LARGEST = 1 << 20  # elements; a larger input is not drawn
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Point:
+class PagePoint:
     """A counterexample, flat, with what the network makes of it, and the image it lies near, where that is known."""
 
     network: str
@@ -31,37 +31,34 @@ class Point:
     missing: str | None = None  # why there is no image
 
 
-def points_of(traces: Sequence[Trace]) -> list[Point]:
+def points_of(traces: Sequence[Trace]) -> list[PagePoint]:
     """The counterexamples that traces hold."""
     return [point for trace in traces if (point := _traced(trace)) is not None]
 
 
-def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[Point]:
-    """The counterexamples in a folder's .npz files. A file belongs to the run whose property it is named after, with or
-    without the network's name in front: `prop_3.npz`, `net-prop_3.npz`.
+def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[PagePoint]:
+    """The counterexamples in a folder's .npz files.
+
+    A file is named after its run's property, with or without the network in front: `prop_3.npz`, `net-prop_3.npz`.
     """
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder; give the one with the counterexamples that bough verify wrote")
-    asked = {instance_of(entry): None for entry in entries if entry["verdict"] == "falsified"}
+    falsified = {instance_of(entry): None for entry in entries if entry["verdict"] == "falsified"}
     names: dict[str, list[tuple[str, str]]] = {}
-    for network, prop in asked:
+    for network, prop in falsified:
         for name in (stem(prop), f"{stem(network)}-{stem(prop)}"):
             names.setdefault(name, []).append((network, prop))
-    found = []
+    points = []
     for path in sorted(folder.glob("*.npz")):
-        meant = names.get(path.stem, [])
-        if len(meant) != 1:
-            why = (
-                "two networks were asked this; put NETWORK- before the name"
-                if meant
-                else "no falsified run is called so"
-            )
-            note(f"{path} is left out: {why}")
+        instances = names.get(path.stem, [])
+        if len(instances) != 1:
+            ambiguous = "two networks were asked this; put NETWORK- before the name"
+            note(f"{path} is left out: {ambiguous if instances else 'no falsified run is called so'}")
             continue
-        point = _saved(path, *meant[0], note)
+        point = _saved(path, *instances[0], note)
         if point is not None:
-            found.append(point)
-    return found
+            points.append(point)
+    return points
 
 
 def stem(name: str) -> str:
@@ -72,18 +69,19 @@ def stem(name: str) -> str:
     return last
 
 
-def _traced(trace: Trace) -> Point | None:
-    header, found = trace.header, (trace.end or {}).get("counterexample")
+def _traced(trace: Trace) -> PagePoint | None:
+    header = trace.header
+    found = (trace.end or {}).get("counterexample")
     shape = picture_shape(header["input_shape"])
     if found is None or shape is None or not found.get("x"):
         return None
     image = header.get("image") or {}
     missing = None if image.get("x") else "the trace holds no image"
     names = str(header["network"]), str(header["property"])
-    return Point(*names, shape, found["x"], found["y"], image.get("x"), image.get("y"), missing)
+    return PagePoint(*names, shape, found["x"], found["y"], image.get("x"), image.get("y"), missing)
 
 
-def _saved(path: Path, network: str, prop: str, note: Note) -> Point | None:
+def _saved(path: Path, network: str, prop: str, note: Note) -> PagePoint | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
             x, y = np.asarray(archive["x"], dtype=np.float64), np.asarray(archive["y"], dtype=np.float64)
@@ -97,7 +95,7 @@ def _saved(path: Path, network: str, prop: str, note: Note) -> Point | None:
     image, missing = _image(prop, x.shape)
     if missing is not None:
         note(f"no image beside {path}: {missing}")
-    return Point(network, prop, shape, _rounded(x), _rounded(y), image, None, missing)
+    return PagePoint(network, prop, shape, _rounded(x), _rounded(y), image, None, missing)
 
 
 def _image(prop: str, shape: tuple[int, ...]) -> tuple[list[float] | None, str | None]:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bough.budget import Deadline
+from bough.budget import Clock
 from bough.errors import CertificateError, UnreadableCertificate
 from bough.problem.problem import Problem
 from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, ProblemHashes, Torn, read
@@ -61,7 +61,7 @@ class _Seen:
     point: Point | None = None
     verdict: str | None = None
     search_seconds: float | None = None
-    clock: Deadline = field(default_factory=Deadline.never)
+    clock: Clock = field(default_factory=Clock.start)
 
 
 def check(problem: Problem, path: Path, *, exact: bool = False) -> Report:
@@ -74,14 +74,16 @@ def check(problem: Problem, path: Path, *, exact: bool = False) -> Report:
         with path.open("rb") as file, np.errstate(all="ignore"):  # what is no number proves nothing
             outcome, reason = _judged(problem, file, seen, exact=exact)
     except Torn:
-        outcome, reason = Outcome.INCOMPLETE, f"the file ends before its last chunk; {seen.leaves} leaves are proved"
+        outcome = Outcome.INCOMPLETE
+        reason = f"the file ends before its last chunk; {seen.leaves} leaves are proved"
     except UnreadableCertificate as error:
         raise CertificateError(f"{path}: {error}; write it again with `bough verify --certificate`") from error
     except CertificateError as wrong:
-        outcome, reason = Outcome.INVALID, str(wrong)
+        outcome = Outcome.INVALID
+        reason = str(wrong)
     except OSError as error:
         raise CertificateError(f"cannot read {path}: {error.strerror or error}; check the path") from error
-    return Report(outcome, reason, seen.verdict, seen.leaves, seen.clock.elapsed(), seen.search_seconds)
+    return Report(outcome, reason, seen.verdict, seen.leaves, seen.clock.seconds(), seen.search_seconds)
 
 
 def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tuple[Outcome, str]:
@@ -122,7 +124,8 @@ def _ended(end: End, seen: _Seen) -> None:
         raise CertificateError("its last chunk names no verdict")
     if int(end.leaves[0]) != seen.leaves:
         raise CertificateError(f"it has {seen.leaves} leaves and says that it has {int(end.leaves[0])}")
-    seen.verdict, seen.search_seconds = VERDICTS[int(end.verdict[0])], float(end.seconds[0])
+    seen.verdict = VERDICTS[int(end.verdict[0])]
+    seen.search_seconds = float(end.seconds[0])
 
 
 def _prove(claims: Claims, leaves: Leaves, seen: _Seen) -> None:
@@ -130,7 +133,8 @@ def _prove(claims: Claims, leaves: Leaves, seen: _Seen) -> None:
     bounds = claims.bounds(leaves)
     unproved = np.flatnonzero(~np.asarray(bounds > 0, dtype=bool))
     if len(unproved):
-        k, value = int(unproved[0]), float(bounds[unproved[0]])
+        k = int(unproved[0])
+        value = float(bounds[unproved[0]])
         reason = f"its bound is {value:.6g}, which is not above 0" if np.isfinite(value) else "nothing bounds it"
         raise CertificateError(
             f"leaf {seen.leaves + k} (clause {int(leaves.clause[k])}, {int(leaves.splits[k])} splits): {reason}"

@@ -74,12 +74,15 @@ class Claims:
 
     def _learnt(self, regions: Where, lemma: Lemma, relu: int, clause: Clause | None) -> Where:
         """The bounds with those of one layer improved by a lemma."""
-        part, source = self.network.slices[relu], self.network.nodes[relu].inputs[0]
+        part = self.network.slices[relu]
+        source = self.network.nodes[relu].inputs[0]
         rows_of_layer = np.flatnonzero((lemma.neurons >= part.start) & (lemma.neurons < part.stop))
         lower, upper = regions.lower.copy(), regions.upper.copy()
-        number, step = self.prover.layers.number, max(1, ELEMENTS // self.prover.widest)
+        number = self.prover.layers.number
+        step = max(1, ELEMENTS // self.prover.widest)
         for rows in _pieces(np.concatenate([rows_of_layer, len(lemma.neurons) + rows_of_layer]), step):
-            numbers, below = rows % len(lemma.neurons), rows < len(lemma.neurons)
+            numbers = rows % len(lemma.neurons)
+            below = rows < len(lemma.neurons)
             neurons = lemma.neurons[numbers].astype(np.int64)
             f = self.prover.layers.zeros(1, len(rows), self.network.nodes[source].size)
             f[0, np.arange(len(rows)), neurons - part.start] = np.where(below, 1, -1)
@@ -90,7 +93,8 @@ class Claims:
             else:
                 weights = number(lemma.weights[rows])[None, :, : len(clause.offsets)]
                 bounds = self.prover.least_of_rows(regions, clause, weights, Passing(slope), {source: f})
-            low, minus_high = neurons[below], neurons[~below]
+            low = neurons[below]
+            minus_high = neurons[~below]
             lower[0, low] = np.where(bounds[0, below] > lower[0, low], bounds[0, below], lower[0, low])
             high = -bounds[0, ~below]
             upper[0, minus_high] = np.where(high < upper[0, minus_high], high, upper[0, minus_high])
@@ -115,10 +119,12 @@ class Claims:
 
     def _bounds(self, leaves: Leaves, entries: Entries, piece: Array) -> Array:
         """Lower bounds of leaves of one clause, all of them LOCAL (and with the same effort) or none."""
-        clause, number = int(leaves.clause[piece[0]]), self.prover.layers.number
+        clause = int(leaves.clause[piece[0]])
+        number = self.prover.layers.number
         regions, splits = self.part(leaves, entries, piece)
         weights = number(leaves.weights[piece])[:, None, : len(self.clauses[clause].offsets)]
-        kind, vector = leaves.kind[piece], leaves.vector[piece].astype(np.int64)
+        kind = leaves.kind[piece]
+        vector = leaves.vector[piece].astype(np.int64)
         empty = regions.empty
         if (kind == EMPTY).all():
             return np.where(empty, np.inf, -np.inf)
@@ -149,7 +155,8 @@ class Claims:
         clause = int(leaves.clause[piece[0]])
         regions = self.of_clause(clause)
         lower, upper = (np.repeat(side, len(piece), axis=0) for side in (regions.lower, regions.upper))
-        neuron, on = leaves.literals[e].astype(np.int64) >> 1, (leaves.literals[e] & 1) == 1
+        neuron = leaves.literals[e].astype(np.int64) >> 1
+        on = (leaves.literals[e] & 1) == 1
         lower[row[on], neuron[on]] = np.maximum(lower[row[on], neuron[on]], 0)
         upper[row[~on], neuron[~on]] = np.minimum(upper[row[~on], neuron[~on]], 0)
         shape = (len(piece), regions.low.shape[1])
@@ -197,7 +204,8 @@ def halved_sides(low: Array, high: Array, times: Array, halves: Array) -> tuple[
         middle = low / 2 + high / 2
         if not bool(((low <= middle) & (middle <= high))[active].all()):
             raise CertificateError("a chunk of leaves halves an input that has no middle")
-        low, high = np.where(active & second, middle, low), np.where(active & ~second, middle, high)
+        low = np.where(active & second, middle, low)
+        high = np.where(active & ~second, middle, high)
     return low, high
 
 

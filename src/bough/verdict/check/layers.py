@@ -45,7 +45,9 @@ class Layers:
     """A network's operators as numpy arrays."""
 
     def __init__(self, network: Network, *, exact: bool) -> None:
-        self.network, self.nodes, self.exact = network, network.nodes, exact
+        self.network = network
+        self.nodes = network.nodes
+        self.exact = exact
         self.dtype: Any = object if exact else np.float64
         self.relus, self.slices = network.relus, network.slices
         self._weights = [self._numbers(node) for node in network.nodes]
@@ -73,7 +75,8 @@ class Layers:
         """
         node, (weight, plain, size) = self.nodes[i], self._weights[i]
         if absolute or ones:
-            weight, plain = np.abs(weight), size
+            weight = np.abs(weight)
+            plain = size
         if ones:
             weight, plain = (weight > 0) * 1.0, (plain > 0) * 1.0
         if not bias:
@@ -117,7 +120,8 @@ class Layers:
 
     def bias(self, i: int, f: Array) -> Array | None:
         """What node i's bias adds to functionals [batch, *shape] of it, [batch]; None where it has none."""
-        op, bias = self.nodes[i].op, self._weights[i][1]
+        op = self.nodes[i].op
+        bias = self._weights[i][1]
         if isinstance(op, Conv):
             return np.asarray(f.sum(axis=(2, 3)) @ bias)
         if isinstance(op, Linear | Scale):
@@ -171,7 +175,8 @@ class Layers:
 
 def _rounding(network: Network) -> float:
     """Twice Higham's gamma_n = n u / (1 - n u), n the longest sum that a bound of this network is made of."""
-    uses, longest = Counter(j for node in network.nodes for j in node.inputs), 1
+    uses = Counter(j for node in network.nodes for j in node.inputs)
+    longest = 1
     for node in network.nodes:
         terms = 2
         if isinstance(node.op, Linear | Conv):

@@ -143,7 +143,8 @@ class Prover:
 
     def renewed(self, regions: Where, relu: int, kind: int) -> Where:
         """The bounds with those of one layer's ambiguous ReLUs derived again by a kind of slopes, in every domain."""
-        part, source = self.layers.slices[relu], self.network.nodes[relu].inputs[0]
+        part = self.layers.slices[relu]
+        source = self.network.nodes[relu].inputs[0]
         ambiguous = regions.ambiguous[:, part]
         count = int(ambiguous.sum(axis=1).max(initial=0))
         if not count:
@@ -151,14 +152,17 @@ class Prover:
         # A domain that has fewer than others adds some, of which nothing is kept: others must not matter to a leaf.
         chosen = np.argsort(~ambiguous, axis=1, kind="stable")[:, :count]
         lower, upper = regions.lower.copy(), regions.upper.copy()
-        passing, domains = Passing(self.slopes(regions, kind)), np.arange(len(chosen))[:, None]
+        passing = Passing(self.slopes(regions, kind))
+        domains = np.arange(len(chosen))[:, None]
         step = max(1, ELEMENTS // (2 * self.widest * len(chosen)))
         for first in range(0, count, step):
             elements = chosen[:, first : first + step]
             f = self.layers.zeros(len(elements), 2 * elements.shape[1], self.network.nodes[source].size)
             rows = np.arange(elements.shape[1])[None]
-            f[domains, rows, elements], f[domains, elements.shape[1] + rows, elements] = 1, -1
-            wanted, least = np.take_along_axis(ambiguous, elements, axis=1), self.least(regions, {source: f}, passing)
+            f[domains, rows, elements] = 1
+            f[domains, elements.shape[1] + rows, elements] = -1
+            wanted = np.take_along_axis(ambiguous, elements, axis=1)
+            least = self.least(regions, {source: f}, passing)
             low, minus_high = (np.where(wanted, side, -np.inf) for side in np.split(least, 2, axis=1))
             neurons = part.start + elements
             lower[domains, neurons] = _greater(lower[domains, neurons], low)
@@ -184,7 +188,8 @@ class Prover:
         for i in range(max(pending), 0, -1):
             if i not in pending:
                 continue
-            functional, node = pending.pop(i), self.network.nodes[i]
+            functional = pending.pop(i)
+            node = self.network.nodes[i]
             bias = self.layers.bias(i, functional)
             if bias is not None:
                 total += bias.reshape(domains, rows)
@@ -226,7 +231,8 @@ class Prover:
         if not len(columns):
             return lam, self.layers.zeros(*nu.shape[:2]), self.layers.zeros(*nu.shape[:2])
         n, l, u = nu[..., columns], lower[..., columns], upper[..., columns]
-        on, off = l >= 0, u <= 0
+        on = l >= 0
+        off = u <= 0
         bent = n * np.where(n >= 0, passing.slope[..., part][..., columns], chord(l, u))
         if self.exact:
             bent = rounded_down(bent)  # any number will do, and a short one is faster
@@ -285,7 +291,9 @@ class Prover:
             if not unequal.any():
                 return now
             widest = np.where(unequal, now.high - now.low, -1).argmax(axis=1)
-            old_low, old_high, active = now.low[rows, widest], now.high[rows, widest], unequal.any(axis=1)
+            old_low = now.low[rows, widest]
+            old_high = now.high[rows, widest]
+            active = unequal.any(axis=1)
             middle = self.layers.number(np.asarray(old_low / 2, np.float64) + np.asarray(old_high / 2, np.float64))
             last_low, last_high = regions.low[rows, widest], regions.high[rows, widest]
             second = last_low >= middle
@@ -300,7 +308,9 @@ class Prover:
 
 def chord(lower: Array, upper: Array) -> Array:
     """Slope of the line from (l, 0) to (u, u) of ambiguous ReLUs; of others 1, which nothing stands on."""
-    ambiguous, one = (lower < 0) & (upper > 0), 0 * upper + 1  # of the same kind of numbers
+    # of the same kind of numbers
+    ambiguous = (lower < 0) & (upper > 0)
+    one = 0 * upper + 1
     return np.asarray(np.where(ambiguous, upper, one) / np.where(ambiguous, upper - lower, one))
 
 

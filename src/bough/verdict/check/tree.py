@@ -53,7 +53,8 @@ def find_gap(paths: Paths, variables: int) -> Gap | None:
         _, group[alive], sizes = np.unique(group[alive], return_inverse=True, return_counts=True)
         open_ &= alive[paths.leaf]
         ready = np.flatnonzero(open_ & ((paths.after < 0) | ~open_[paths.after]))
-        of, variable = group[paths.leaf[ready]], paths.variable[ready]
+        of = group[paths.leaf[ready]]
+        variable = paths.variable[ready]
         keys, counts = np.unique(of * variables + variable, return_counts=True)
         common = keys[counts == sizes[keys // variables]]
         owners, first = np.unique(common // variables, return_index=True)

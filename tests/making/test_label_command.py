@@ -20,9 +20,9 @@ from bough.learning import dataset as samples
 from bough.learning.dataset import read, read_shards, split_of
 from bough.learning.gnn import Local
 from bough.learning.weights import load, shipped
+from bough.making import labelling
+from bough.making.labelling import allowed
 from bough.problem.onnx_writer import write_network
-from bough.zoo import labelling
-from bough.zoo.labelling import allowed
 from bough.zoo.table import Row, as_text, read_table, use_of
 
 FAST = ("--timeout", "inf", "--bounds", "lp", "--rule", "random", "--samples", 3, "--between", 1)

@@ -19,20 +19,20 @@ from bough.verdict.result import Verdict
 from bough.zoo.table import DIFFICULTIES
 
 UNITS = ("seconds", "bounds")
-STEPS = 1000  # of the grid of radii: fixed, so that a table can be made again
-FINE, COARSE = 0.03, 0.15  # how well a survey knows its edges: searches begin at the lower one
-LEAN = 0.35  # where a bracket is parted: what is too dear costs all that a probe may, what is too cheap very little
-# The same by growth: the first probes tell how fast cost grows, and nothing else; later ones stop short of their aim
-# while nothing above is known, and never go beyond a share of what is left.
-FIRST, SHORT, MOST = 0.025, 0.8, 0.6
-ANY = "any"
-"""What is asked for when the difficulty does not matter: the largest radius that is true, or timed out."""
+STEPS = 1000  # radii of the grid: fixed, so that a table can be made again
+FINE = 0.03  # share of the lower edge that a survey may be off it: searches begin there
+COARSE = 0.15  # share of the upper edge that a survey may be off it
+LEAN = 0.35  # share at which a bracket is parted: a radius too dear costs all that a probe may, one too cheap little
+FIRST = 0.025  # share at which the first probe by growth parts a bracket: it tells how fast cost grows, and no more
+SHORT = 0.8  # share of the way to its aim that a probe by growth goes while nothing above is known
+MOST = 0.6  # largest share of a bracket that a probe by growth goes up
+ANY = "any"  # asks for any difficulty: the largest radius that is true, or timed out
 
 _DEARNESS = ("trivial", *DIFFICULTIES, "beyond")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProbeOutcome:
     """How a solver ended, and what it cost."""
 
     verdict: str
@@ -46,11 +46,11 @@ class Probe:
     """One radius that was tried."""
 
     eps: float
-    outcome: Outcome
+    outcome: ProbeOutcome
 
 
 @dataclass(frozen=True)
-class Scale:
+class CostScale:
     """Difficulties by cost: `edges` are the costs at which easy begins, and up to which easy, medium and hard reach."""
 
     unit: str
@@ -74,15 +74,15 @@ class Scale:
             return 2 * self.edges[-1]
         return math.sqrt(max(self.edges[k], self.edges[k + 1] / 1000) * self.edges[k + 1])
 
-    def spent(self, outcome: Outcome) -> float:
-        """What it cost."""
+    def spent(self, outcome: ProbeOutcome) -> float:
+        """What a probe cost, in the scale's unit."""
         return outcome.seconds if self.unit == "seconds" else outcome.bounds
 
-    def cost(self, outcome: Outcome) -> str:
-        """What it cost, in words."""
+    def cost(self, outcome: ProbeOutcome) -> str:
+        """What a probe cost, in words."""
         return f"{outcome.seconds:.2f} s" if self.unit == "seconds" else f"{outcome.bounds} bounds"
 
-    def dearness(self, outcome: Outcome) -> str:
+    def dearness(self, outcome: ProbeOutcome) -> str:
         """How hard the property turned out; `beyond` where it is false, or was given up for another reason than cost.
 
         What is proved is hard at most, though its last step may have gone over the edge.
@@ -119,11 +119,12 @@ class Survey:
     edges: tuple[Probe, ...] = ()
 
 
-def survey(look: Callable[[float], Outcome], bracket: Bracket) -> Survey:
-    """Where neither the bounds of the root nor an attack decide; `look` ends before the first split."""
-    seen: dict[int, Outcome] = {}
-    below, above = 0, STEPS + 1  # proved, and refuted
-    first = last = 0  # steps that are neither, as far as known
+def survey(look: Callable[[float], ProbeOutcome], bracket: Bracket) -> Survey:
+    """The radii that neither the bounds of the root nor an attack decide; `look` ends before the first split."""
+    seen: dict[int, ProbeOutcome] = {}
+    below = 0  # the last step that is known to be proved
+    above = STEPS + 1  # the first step that is known to be refuted
+    first = last = 0  # the first and last steps that are known to be neither
 
     def at(step: int) -> str:
         seen[step] = look(bracket.radius(step))
@@ -149,9 +150,9 @@ def survey(look: Callable[[float], Outcome], bracket: Bracket) -> Survey:
 
 
 def tune(
-    probe: Callable[[float], Outcome],
+    probe: Callable[[float], ProbeOutcome],
     bracket: Bracket,
-    scale: Scale,
+    scale: CostScale,
     asked: str,
     probes: int = 5,
     lean: float | None = None,
@@ -162,9 +163,10 @@ def tune(
     With `lean`, brackets are parted at that share of them, whatever was seen.
     """
     tried: list[Probe] = []
-    below, above = known.below, known.above  # steps known to be too cheap, and too dear
+    below = known.below  # the last step that is known to be too cheap
+    above = known.above  # the first step that is known to be too dear
     cheap = [(below, known.edges[0].outcome)] if below else []
-    dear: tuple[int, Outcome] | None = None
+    dear: tuple[int, ProbeOutcome] | None = None
     while len(tried) < probes and above - below > 1:
         if lean is None and asked != ANY:
             share = _share(scale, asked, cheap, dear, above - below)
@@ -172,23 +174,27 @@ def tune(
             share = LEAN if lean is None else lean
         middle = below + max(1, int(share * (above - below)))
         tried.append(Probe(bracket.radius(middle), probe(bracket.radius(middle))))
-        found = scale.dearness(tried[-1].outcome)
-        if found == asked:
+        dearness = scale.dearness(tried[-1].outcome)
+        if dearness == asked:
             break
-        if _too_cheap(found, asked):
+        if _DEARNESS.index(dearness) < _DEARNESS.index("beyond" if asked == ANY else asked):
             below = middle
             cheap.append((middle, tried[-1].outcome))
         else:
             above = middle
-            if found != "beyond":
+            if dearness != "beyond":
                 dear = middle, tried[-1].outcome
     return tuple(tried)
 
 
 def _share(
-    scale: Scale, asked: str, cheap: list[tuple[int, Outcome]], dear: tuple[int, Outcome] | None, left: int
+    scale: CostScale,
+    asked: str,
+    cheap: list[tuple[int, ProbeOutcome]],
+    dear: tuple[int, ProbeOutcome] | None,
+    left: int,
 ) -> float:
-    """How far up a bracket the cost should be what is aimed at.
+    """The share of a bracket at which the cost should be what is aimed at.
 
     Growth is that of bounds: seconds hardly grow while the root takes most of them.
     """
@@ -204,25 +210,21 @@ def _share(
     return min(far * (1 if dear else SHORT) / left, MOST)
 
 
-def _too_cheap(found: str, asked: str) -> bool:
-    return _DEARNESS.index(found) < _DEARNESS.index("beyond" if asked == ANY else asked)
-
-
-def choose(tried: Sequence[Probe], scale: Scale, asked: str, room: Collection[str]) -> tuple[Probe, str] | None:
-    """The probe to keep, and its difficulty: as asked for, or else what some other difficulty still has room for.
+def choose(tried: Sequence[Probe], scale: CostScale, asked: str, room: Collection[str]) -> tuple[Probe, str] | None:
+    """The probe to keep, and its difficulty: as asked for, or else one that some other difficulty has room for.
 
     That is the largest radius that was proved, or else the smallest that timed out at the highest limit.
     """
-    found = [(probe, scale.dearness(probe.outcome)) for probe in tried]
+    judged = [(probe, scale.dearness(probe.outcome)) for probe in tried]
     if asked == ANY:
-        kept = [(probe, "easy" if name == "trivial" else name) for probe, name in found if name != "beyond"]
-        return max(kept, key=lambda pair: pair[0].eps, default=None)
-    for pair in found:
+        possible = [(probe, "easy" if name == "trivial" else name) for probe, name in judged if name != "beyond"]
+        return max(possible, key=lambda pair: pair[0].eps, default=None)
+    for pair in judged:
         if pair[1] == asked:
             return pair
-    proved = [pair for pair in found if pair[1] not in ("timeout", "beyond")]
+    proved = [pair for pair in judged if pair[1] not in ("timeout", "beyond")]
     largest = max(proved, key=lambda pair: pair[0].eps, default=None)
     if largest is not None and largest[1] in room:
         return largest
-    timed_out = [pair for pair in found if pair[1] == "timeout" and scale.limit(asked) == scale.edges[-1]]
+    timed_out = [pair for pair in judged if pair[1] == "timeout" and scale.limit(asked) == scale.edges[-1]]
     return min(timed_out, key=lambda pair: pair[0].eps, default=None) if "timeout" in room else None

@@ -23,14 +23,14 @@ from bough.jobs.pool import Pool
 from bough.learning import dataset
 from bough.learning.dataset import Manifest, SampleCard, shard_path
 from bough.learning.halves import Halves
-from bough.learning.labels import Collector, Plan
+from bough.learning.labels import Collected, Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
+from bough.making.export import ImagesOf, file_name, network_name
 from bough.options import AUTO, Options
 from bough.plan import search_plan
 from bough.problem.problem import Problem
 from bough.problem.property import Property
 from bough.report.record import revision
-from bough.zoo.export import ImagesOf, file_name, network_name
 from bough.zoo.table import Row, as_property, use_of
 
 STRONG = ("strong", "strong-subset")
@@ -40,17 +40,17 @@ PAPER_IMAGES = ("cifar10", "test")  # where its images are from: others of this 
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LabelRecipe:
     """All that a shard depends on, but for its property."""
 
     plan: Plan
     options: Options
 
     def told(self) -> dict[str, object]:
-        """What the manifest says of it, to be recognised by; the device is free to change."""
+        """What the manifest says of the recipe, to be recognised by; the device is free to change."""
         named = ("bounds", "branching", "batch", "timeout", "most_bounds")
         told = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
-        # What came later is told where it is asked for only, so that folders from before can be gone on with.
+        # Fields that came later are told only where they are set, so that older folders can be gone on with.
         for name in ("inputs", "rollouts", "largest"):
             if told[name] == getattr(Plan, name):
                 del told[name]
@@ -62,27 +62,23 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class LabellingTask:
     """One property, and where its network is; `card` is complete but for what the search will tell."""
 
     network: Path
-    asked: Property
+    property: Property
     card: SampleCard
     solved: bool
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """One property has ended."""
+    """What became of one property."""
 
     card: SampleCard
     verdict: str  # of its search; `enough`: ended when there were enough samples
     steps: int
     seconds: float
-
-    def more(self) -> dict[str, object]:
-        """What the manifest says beside the card."""
-        return {"verdict": self.verdict, "steps": self.steps, "seconds": round(self.seconds, 3)}
 
     def __str__(self) -> str:
         card = self.card
@@ -91,7 +87,7 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Made:
+class LabelTotals:
     """How many properties, of how many, have their samples by now; `why` says why not all."""
 
     properties: int
@@ -102,8 +98,8 @@ class Made:
 
 def allowed(rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
     """The rows that may be labelled, and how many may not: a rule is tested on their images."""
-    kept = tuple(row for row in rows if _may(row))
-    return kept, len(rows) - len(kept)
+    permitted = tuple(row for row in rows if _may(row))
+    return permitted, len(rows) - len(permitted)
 
 
 def _may(row: Row) -> bool:
@@ -113,27 +109,30 @@ def _may(row: Row) -> bool:
 
 
 def plan_tasks(
-    rows: Sequence[Row], images_of: ImagesOf, networks: Mapping[str, Path], recipe: Recipe
-) -> tuple[Task, ...]:
-    """What there is to do; a property listed twice is one."""
-    named, checksums, tasks = revision(), {name: _checksum(path) for name, path in networks.items()}, {}
+    rows: Sequence[Row], images_of: ImagesOf, networks: Mapping[str, Path], recipe: LabelRecipe
+) -> tuple[LabellingTask, ...]:
+    """What there is to do; a property listed twice is one task."""
+    commit = revision()
+    checksums = {name: _checksum(path) for name, path in networks.items()}
+    tasks = {}
     for row in rows:
-        asked = as_property(row, images_of(row.dataset, row.split))
-        name, label = file_name(row).removesuffix(".vnnlib"), images_of(row.dataset, row.split).at(row.image)[1]
+        images = images_of(row.dataset, row.split)
+        name = file_name(row).removesuffix(".vnnlib")
         card = SampleCard(
             name=name,
             network=network_name(row.network),
             sha256=checksums[row.network],
-            label=label,
+            label=images.at(row.image)[1],
             **{n: getattr(row, n) for n in ("dataset", "split", "image", "target", "eps", "normalised", "clip")},
             seed=recipe.plan.seed,
             bounder=str(recipe.options.bounds),
             rule=str(recipe.options.branching),
             mode="steps",
             samples=0,
-            revision=named,
+            revision=commit,
         )
-        tasks[name] = Task(networks[row.network], asked, card, row.verdict in SOLVED)
+        solved = row.verdict in SOLVED
+        tasks[name] = LabellingTask(networks[row.network], as_property(row, images), card, solved)
     return tuple(tasks.values())
 
 
@@ -141,7 +140,7 @@ def _checksum(path: Path) -> str:
     return hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest()
 
 
-def _store_networks(folder: Path, tasks: Sequence[Task]) -> None:
+def _store_networks(folder: Path, tasks: Sequence[LabellingTask]) -> None:
     """Put the networks into the folder, under their checksums."""
     for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
         if not dataset.network_path(folder, sha256).exists():
@@ -149,43 +148,47 @@ def _store_networks(folder: Path, tasks: Sequence[Task]) -> None:
             write_bytes(dataset.network_path(folder, sha256), data, parents=True)
 
 
-def label(folder: Path, task: Task, recipe: Recipe) -> Labelled:
+def label(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled:
     """Search one property, and write its shard if there are samples."""
-    problem = load_problem(_network(task.network), task.asked)
-    options = recipe.options
-    if recipe.plan.rollouts:
-        return _grown(folder, task, recipe, problem)
-    collector = Collector(
-        problem, recipe.plan, task.card.name, solved=task.solved, halves=_halves(problem, recipe.plan, options)
-    )
+    problem = load_problem(_network(task.network), task.property)
+    options, plan = recipe.options, recipe.plan
+    if plan.rollouts:
+        return _label_by_trees(folder, task, recipe, problem)
+    halves = _halves(problem, plan, options)
+    collector = Collector(problem, plan, task.card.name, solved=task.solved, halves=halves)
     result = solve(problem, replace(options, branching=collector.rule(options.branching)), [collector])
     if result.reason == "interrupted":  # a search ends with what it knows; a half-made shard is none
         raise KeyboardInterrupt
-    found = collector.collected()
     card = replace(
         task.card,
-        rule=str(options.branching) if collector.mode != "whole" else STRONG[recipe.plan.subset is not None],
+        rule=str(options.branching) if collector.mode != "whole" else STRONG[plan.subset is not None],
         bounder=search_plan(options, problem.network).settings.bounder,
         mode=collector.mode,
-        samples=0 if found is None else len(found.samples),
     )
-    if found is not None:
-        write_bytes(shard_path(folder, card.name), dataset.encode(card, found), parents=True)
+    card = _write_shard(folder, card, collector.collected())
     ended = "enough" if collector.enough and result.verdict.value == "timeout" else result.verdict.value
     return Labelled(card, ended, collector.steps, result.seconds)
 
 
-def _grown(folder: Path, task: Task, recipe: Recipe, problem: Problem) -> Labelled:
-    """The same by the trees that grow below splits."""
-    deadline, search = Deadline.after(recipe.options.timeout), search_plan(recipe.options, problem.network)
+def _label_by_trees(folder: Path, task: LabellingTask, recipe: LabelRecipe, problem: Problem) -> Labelled:
+    """Label one property by the trees that grow below splits."""
+    deadline = Deadline.after(recipe.options.timeout)
+    search = search_plan(recipe.options, problem.network)
     most = BRANCHES if recipe.options.most_bounds is None else recipe.options.most_bounds
-    how = Rollouts(recipe.plan, search.bounder, search.brancher, search.batch, most, deadline)
-    rolled = how.collect(problem, task.card.name)
-    samples = 0 if rolled.collected is None else len(rolled.collected.samples)
-    card = replace(task.card, bounder=search.settings.bounder, mode="trees", samples=samples)
-    if rolled.collected is not None:
-        write_bytes(shard_path(folder, card.name), dataset.encode(card, rolled.collected), parents=True)
+    rollouts = Rollouts(recipe.plan, search.bounder, search.brancher, search.batch, most, deadline)
+    rolled = rollouts.collect(problem, task.card.name)
+    card = replace(task.card, bounder=search.settings.bounder, mode="trees")
+    card = _write_shard(folder, card, rolled.collected)
     return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
+
+
+def _write_shard(folder: Path, card: SampleCard, collected: Collected | None) -> SampleCard:
+    """Write the samples, if there are any; the card says how many."""
+    if collected is None:
+        return replace(card, samples=0)
+    card = replace(card, samples=len(collected.samples))
+    write_bytes(shard_path(folder, card.name), dataset.encode(card, collected), parents=True)
+    return card
 
 
 def _halves(problem: Problem, plan: Plan, options: Options) -> Halves | None:
@@ -203,27 +206,30 @@ def _network(path: Path) -> LoadedNetwork:
 
 # All of them
 
-Labels = Generator[tuple[Task, Labelled | BoughError], None, None]
-Work = Callable[[Path, Sequence[Task], Recipe, Deadline, int], Labels]  # who labels them
+Labels = Generator[tuple[LabellingTask, Labelled | BoughError], None, None]
+Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline, int], Labels]  # who labels them
 
 
 def make(
     folder: Path,
-    tasks: Sequence[Task],
-    recipe: Recipe,
+    tasks: Sequence[LabellingTask],
+    recipe: LabelRecipe,
     say: Callable[[str], None],
     limit: Deadline,
     jobs: int = 1,
     work: Work | None = None,
-) -> Made:
-    """Label what has no shard yet, with one line for each; Ctrl-C, a lost process and the limit end it with the shards
-    so far. It is done here, or by `jobs` processes, unless `work` is given.
+) -> LabelTotals:
+    """Label what has no shard yet, by `jobs` processes unless `work` is given, with one line for each property.
+
+    Ctrl-C, a lost process and the limit end the work with the shards so far.
     """
     with Manifest(folder, recipe.told(), lambda line: say(f"note: {line}")) as manifest:
         _store_networks(folder, tasks)
         left = [task for task in tasks if not _done(folder, task, manifest, say)]
-        total, failed, why = len(tasks), 0, None
+        total = len(tasks)
+        failed = 0
         done = total - len(left)
+        why = None
         if done:
             say(f"{done} of {total} properties are there already")
         try:
@@ -233,7 +239,8 @@ def make(
                         failed += 1
                         say(f"{done}/{total}  {task.card.name}: failed, {ended}")
                         continue
-                    manifest.add(ended.card, **ended.more())
+                    seconds = round(ended.seconds, 3)
+                    manifest.add(ended.card, verdict=ended.verdict, steps=ended.steps, seconds=seconds)
                     done += 1
                     say(f"{done}/{total}  {ended}")
         except KeyboardInterrupt:
@@ -245,14 +252,15 @@ def make(
         if why is None and failed:
             why = f"{failed} properties failed"
         manifest.settle([task.card.name for task in tasks])
-    named = {task.card.name for task in tasks}
-    samples = sum(entry["samples"] for name, entry in manifest.by_name.items() if name in named)
-    return Made(done, total, samples, why)
+    names = {task.card.name for task in tasks}
+    samples = sum(entry["samples"] for name, entry in manifest.by_name.items() if name in names)
+    return LabelTotals(done, total, samples, why)
 
 
-def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], None]) -> bool:
+def _done(folder: Path, task: LabellingTask, manifest: Manifest, say: Callable[[str], None]) -> bool:
     """Whether a property has its shard, or is known to give no samples; one that no line tells of gets its line."""
-    path, entry = shard_path(folder, task.card.name), manifest.by_name.get(task.card.name)
+    path = shard_path(folder, task.card.name)
+    entry = manifest.by_name.get(task.card.name)
     if entry is not None and entry["sha256"] == task.card.sha256 and not entry["samples"]:
         return True
     if entry is None and not path.exists():
@@ -262,8 +270,8 @@ def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], Non
     except BadInput as error:
         say(f"note: {error}; the property is taken again")
         return False
-    ours = replace(task.card, rule=card.rule, bounder=card.bounder, mode=card.mode, samples=card.samples)
-    if replace(ours, revision=card.revision) != card:
+    told_by_search = ("rule", "bounder", "mode", "samples", "revision")
+    if replace(task.card, **{name: getattr(card, name) for name in told_by_search}) != card:
         say(f"note: {path} is of another run; the property is taken again")
         return False
     if entry is None:
@@ -271,8 +279,8 @@ def _done(folder: Path, task: Task, manifest: Manifest, say: Callable[[str], Non
     return True
 
 
-def tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
-    """A property that cannot be searched is one that is missing; a folder that cannot be written is the end."""
+def tried(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled | BoughError:
+    """Label one property: one that cannot be searched is missing, a folder that cannot be written is the end."""
     try:
         return label(folder, task, recipe)
     except OutputError:
@@ -281,8 +289,10 @@ def tried(folder: Path, task: Task, recipe: Recipe) -> Labelled | BoughError:
         return error
 
 
-def _on_this_machine(folder: Path, tasks: Sequence[Task], recipe: Recipe, limit: Deadline, jobs: int) -> Labels:
-    """In this process, or by several of their own."""
+def _on_this_machine(
+    folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline, jobs: int
+) -> Labels:
+    """Label in this process, or in several others."""
     with InProcess() if jobs == 1 else Pool(jobs, Job(torch.set_num_threads, (1,))) as pool:
         for task, ended in pool.each(tasks, lambda task: Job(tried, (folder, task, recipe)), limit):
             yield task, ended.result()

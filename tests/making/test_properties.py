@@ -13,10 +13,10 @@ from tests.support import failing, sequential
 from bough import api
 from bough.cli import main
 from bough.jobs.pool import Pool
+from bough.making import trial
+from bough.making.export import INSTANCES, LOG, TABLE
+from bough.making.properties import drawn_target, shuffled
 from bough.problem.onnx_writer import write_network
-from bough.zoo import trial
-from bough.zoo.export import INSTANCES, LOG, TABLE
-from bough.zoo.properties import drawn_target, shuffled
 from bough.zoo.table import Row, as_property, read_table
 
 BASIC = ("--dataset", "dots", "--method", "lp-babsr,batch=1", "--unit", "bounds", "--edges", "1,10,30,60")

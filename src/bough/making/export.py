@@ -15,7 +15,7 @@ from bough.zoo.datasets import Images
 from bough.zoo.table import Row, as_property, as_text, check_fits
 
 TABLE, INSTANCES, LOG, VNNLIB = "properties.csv", "instances.csv", "probes.jsonl", "vnnlib"
-TABLE_LIMIT = 1 << 28  # bytes
+TABLE_LIMIT = 1 << 28  # most bytes that are read of a table that was written before
 ImagesOf = Callable[[str, str], Images]  # by data set and split
 
 
@@ -48,49 +48,49 @@ def network_name(network: str) -> str:
 
 
 def find_network(name: str, folders: Sequence[Path]) -> Path:
-    """The network of a row, which may be a path or a name without ending."""
+    """The file of a row's network, which is named by a path or by a name without ending."""
     for path in (base / end for base in folders for end in (name, Path(name).name, f"{Path(name).name}.onnx")):
-        if is_there(found := resolve(path)) and found.is_file():
-            return found
-    where = ", ".join(map(str, folders))
-    raise BadInput(f"there is no network {name} in {where}, nor with .onnx or .gz; give its folder by --networks")
+        if is_there(file := resolve(path)) and file.is_file():
+            return file
+    places = ", ".join(map(str, folders))
+    raise BadInput(f"there is no network {name} in {places}, nor with .onnx or .gz; give its folder by --networks")
 
 
 def ready(rows: Sequence[Row], images_of: ImagesOf) -> Ready:
     """The rows that can be run, labels filled in; each makes a property."""
-    kept, at_hand = [], {key: set(images_of(*key).index.tolist()) for key in {(row.dataset, row.split) for row in rows}}
+    at_hand = {key: set(images_of(*key).index.tolist()) for key in {(row.dataset, row.split) for row in rows}}
+    labelled = []
     for row in rows:
-        if row.image not in at_hand[row.dataset, row.split]:
-            continue
-        images = images_of(row.dataset, row.split)
-        as_property(row, images)
-        kept.append(row if row.label is not None else replace(row, label=images.at(row.image)[1]))
-    return Ready(tuple(kept), len(rows) - len(kept))
+        if row.image in at_hand[row.dataset, row.split]:
+            images = images_of(row.dataset, row.split)
+            as_property(row, images)
+            labelled.append(row if row.label is not None else replace(row, label=images.at(row.image)[1]))
+    return Ready(tuple(labelled), len(rows) - len(labelled))
 
 
 def check_networks(rows: Sequence[Row], images_of: ImagesOf, folders: Sequence[Path]) -> dict[str, Path]:
-    """Where each network of the table lies; each has to fit the images of its rows."""
+    """The file of each network of the table; each has to fit the images of its rows."""
     paths = {}
     for name, dataset, split in dict.fromkeys((row.network, row.dataset, row.split) for row in rows):
         paths[name] = find_network(name, folders)
         try:
             check_fits(load_network(paths[name]).network, images_of(dataset, split).dataset)
         except BadInput as error:
-            told = str(error)
-            raise type(error)(told if str(paths[name]) in told else f"{paths[name]}: {told}") from error
+            words = str(error)
+            raise type(error)(words if str(paths[name]) in words else f"{paths[name]}: {words}") from error
     return paths
 
 
 def write_problems(
     folder: Path, rows: Sequence[Row], images_of: ImagesOf, networks: dict[str, Path], timeout: float
 ) -> None:
-    """Write the three kinds of files, the list of instances last: what it names is there."""
+    """Write properties, table and list of instances; the list comes last, so all that it names is there."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     for row in {file_name(row): row for row in rows}.values():
-        written = Path(VNNLIB) / file_name(row)
+        path = Path(VNNLIB) / file_name(row)
         text = write_property(as_property(row, images_of(row.dataset, row.split)))
-        write_text(folder / written, text, parents=True)
-        writer.writerow([networks[row.network].resolve(), written, f"{timeout:g}"])
+        write_text(folder / path, text, parents=True)
+        writer.writerow([networks[row.network].resolve(), path, f"{timeout:g}"])
     write_text(folder / TABLE, as_text(rows))
     write_text(folder / INSTANCES, lines.getvalue())

@@ -7,8 +7,8 @@ from typing import Any, final
 
 from bough.errors import BadInput
 from bough.files.log import AbstractLog, LogEntry
-from bough.zoo.trial import Tried
-from bough.zoo.tuning import Outcome, Probe
+from bough.making.trial import Trial
+from bough.making.tuning import Probe, ProbeOutcome
 
 
 @final
@@ -21,32 +21,33 @@ class ProbeLog(AbstractLog):
     def __init__(self, path: Path, recipe: Mapping[str, object], note: Callable[[str], None]) -> None:
         super().__init__(path, note, recipe=recipe)
         self._skipped = {entry["image"] for entry in self.entries if "skipped" in entry}
-        tried = [_tried(entry) for entry in self.entries if "skipped" not in entry]
-        self.done = {(each.image, each.asked): each for each in tried}
+        trials = [_trial(entry) for entry in self.entries if "skipped" not in entry]
+        self.done = {(trial.image, trial.asked): trial for trial in trials}
 
     @staticmethod
     def check(entry: LogEntry) -> None:
         """Raise unless an image was tried or skipped."""
         try:
-            hash(entry["image"] if "skipped" in entry else (_tried(entry).image, _tried(entry).asked))
+            trial = None if "skipped" in entry else _trial(entry)
+            hash(entry["image"] if trial is None else (trial.image, trial.asked))
         except (KeyError, TypeError):
             raise BadInput("not an image that was tried; remove the line") from None
 
-    def add(self, tried: Tried) -> None:
-        """One image has ended."""
+    def add(self, tried: Trial) -> None:
+        """Write down what was tried around an image."""
         self.done[tried.image, tried.asked] = tried
         self.append(asdict(tried))
 
     def skip(self, image: int, why: str) -> None:
-        """One image was not tried."""
+        """Write down, once, that an image was not tried."""
         if image not in self._skipped:
             self._skipped.add(image)
             self.append({"image": image, "skipped": why})
 
 
-def _tried(entry: LogEntry) -> Tried:
-    return Tried(**{**entry, "probes": _probes(entry["probes"]), "edges": _probes(entry["edges"])})
+def _trial(entry: LogEntry) -> Trial:
+    return Trial(**{**entry, "probes": _probes(entry["probes"]), "edges": _probes(entry["edges"])})
 
 
 def _probes(entries: Any) -> tuple[Probe, ...]:
-    return tuple(Probe(p["eps"], Outcome(**p["outcome"])) for p in entries)
+    return tuple(Probe(p["eps"], ProbeOutcome(**p["outcome"])) for p in entries)

@@ -19,20 +19,18 @@ from bough.budget import Deadline
 from bough.errors import BadInput
 from bough.jobs.base import AbstractPool, InProcess, Job, LostWorker
 from bough.jobs.pool import Pool
+from bough.making.log import ProbeLog
+from bough.making.trial import Told, Trial, TrialRecipe, try_image, try_image_of
+from bough.making.tuning import ANY, Probe, choose
 from bough.zoo.datasets import Images
-from bough.zoo.log import ProbeLog
-from bough.zoo.table import Row, Surroundings, size_of, surroundings, use_of
-from bough.zoo.trial import Recipe, Told, Tried, try_image, try_image_of
-from bough.zoo.tuning import ANY, Probe, choose
+from bough.zoo.table import Row, Surroundings, surroundings, use_of
 
 AHEAD = 2  # images per process to look ahead, so that a slow one does not leave the others without work
 
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """Which images to take, by their numbers and what they are for, and how many rows are wanted: by difficulty, or of
-    any.
-    """
+    """Which images to take, by number and use, and how many rows are wanted of each difficulty, or of any."""
 
     images: Images
     within: range
@@ -40,10 +38,12 @@ class Wish:
     use: str | None = None  # as `use_of` says: only images for training a rule that branches, or only for testing it
 
     def __post_init__(self) -> None:
-        dataset, size = self.images.dataset, size_of(self.images.dataset, self.images.split)
-        if not 0 <= self.within.start < self.within.stop <= size:
-            asked = f"{self.within.start}:{self.within.stop}"
-            raise BadInput(f"--images is {asked}; {dataset.name} has {self.images.split} images from 0 up to {size}")
+        dataset, split = self.images.dataset, self.images.split
+        first = self.within.start
+        end = self.within.stop
+        size = dataset.count(split)
+        if not 0 <= first < end <= size:
+            raise BadInput(f"--images is {first}:{end}; {dataset.name} has {split} images from 0 up to {size}")
         for name, count in self.wanted.items():
             if count < 0:
                 raise BadInput(f"{count} properties are wanted ({name}); give a whole number, 0 or more")
@@ -52,13 +52,14 @@ class Wish:
 
     def order(self, seed: int) -> list[int]:
         """The images' numbers, shuffled."""
-        name, split = self.images.dataset.name, self.images.split
-        found = shuffled(self.images, seed, self.within)
-        return [n for n in found if self.use in (None, use_of(name, split, n))]
+        name = self.images.dataset.name
+        split = self.images.split
+        numbers = shuffled(self.images, seed, self.within)
+        return [n for n in numbers if self.use in (None, use_of(name, split, n))]
 
 
 @dataclass(frozen=True)
-class Made:
+class PropertyRows:
     """The rows in the order of their images, and whether all that was wanted is there; `why` says why not."""
 
     rows: tuple[Row, ...]
@@ -84,10 +85,12 @@ def _hash(seed: int, image: int, word: str) -> int:
 class Choice:
     """What is wanted of each difficulty, and what is there so far; images come in order."""
 
-    def __init__(self, recipe: Recipe, wanted: Mapping[str, int]) -> None:
+    def __init__(self, recipe: TrialRecipe, wanted: Mapping[str, int]) -> None:
         self.rows: list[Row] = []
-        self._recipe, self._wanted = recipe, {name: count for name, count in wanted.items() if count > 0}
-        self._room, self._taken = dict(self._wanted), 0
+        self._recipe = recipe
+        self._wanted = {name: count for name, count in wanted.items() if count > 0}
+        self._room = dict(self._wanted)
+        self._taken = 0  # images
 
     @property
     def complete(self) -> bool:
@@ -99,19 +102,19 @@ class Choice:
         names = [name for name, room in self._room.items() if room]
         return names[(self._taken + ahead) % len(names)]
 
-    def take(self, tried: Tried, label: int) -> Row | None:
+    def take(self, tried: Trial, label: int) -> Row | None:
         """The row that an image gives, if there is room for it."""
         self._taken += 1
         room = [name for name, left in self._room.items() if left]
-        kept = choose(tried.all, self._recipe.scale, tried.asked, room)
-        if kept is None:
+        chosen = choose(tried.probes + tried.edges, self._recipe.scale, tried.asked, room)
+        if chosen is None:
             return None
-        probe, difficulty = kept
+        probe, difficulty = chosen
         self._room[ANY if tried.asked == ANY else difficulty] -= 1
         self.rows.append(self._row(tried, label, probe, difficulty))
         return self.rows[-1]
 
-    def _row(self, tried: Tried, label: int, probe: Probe, difficulty: str) -> Row:
+    def _row(self, tried: Trial, label: int, probe: Probe, difficulty: str) -> Row:
         recipe, outcome = self._recipe, probe.outcome
         return Row(
             dataset=recipe.dataset,
@@ -138,39 +141,12 @@ class Choice:
         return ", ".join(f"{name} {have[name]}/{count}" for name, count in self._wanted.items())
 
 
-def make(
-    recipe: Recipe,
-    wish: Wish,
-    loaded: LoadedNetwork,
-    jobs: int,
-    log: ProbeLog,
-    say: Callable[[str], None],
-    told: Told,
-    deadline: Deadline,
-) -> Made:
-    """Rows as wished for, by this process or several others; one line is said per image, and `told` hears of more.
+class PropertyMaker:
+    """Makes rows as wished for, by this process or several others; says a line per image, and `told` hears of more."""
 
-    Ctrl-C, a lost process and the deadline end it with the rows so far.
-    """
-    order = wish.order(recipe.seed)
-    if not order:
-        where = f"{wish.within.start}:{wish.within.stop} of {recipe.dataset} ({recipe.split})"
-        raise BadInput(f"no image {where} is at hand; ask for others by --images or --split")
-    maker = _Maker(recipe, wish, loaded, jobs, log, say, told, deadline)
-    with maker.pool:
-        try:
-            why = maker.run(order)
-        except KeyboardInterrupt:
-            why = "interrupted"
-        except LostWorker as error:
-            why = str(error)
-    return Made(tuple(maker.choice.rows), maker.wrong, maker.unsuitable, why)
-
-
-class _Maker:
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: TrialRecipe,
         wish: Wish,
         loaded: LoadedNetwork,
         jobs: int,
@@ -179,54 +155,71 @@ class _Maker:
         told: Told,
         deadline: Deadline,
     ) -> None:
-        self.choice, self.wrong, self.unsuitable = Choice(recipe, wish.wanted), 0, 0
-        self._recipe, self._images, self._loaded = recipe, wish.images, loaded
+        self._choice = Choice(recipe, wish.wanted)
+        self._wrong = self._unsuitable = 0
+        self._recipe, self._wish, self._loaded = recipe, wish, loaded
         self._log, self._say, self._told, self._deadline = log, say, told, deadline
         self._around = lru_cache(maxsize=256)(self._surroundings)
         self._class = lru_cache(maxsize=4096)(self._seen_class)
-        self.pool: AbstractPool = InProcess()
-        self._attempt: Callable[[int, Surroundings, str], Tried] = partial(try_image, loaded, recipe, told)
+        self._pool: AbstractPool = InProcess()
+        self._attempt: Callable[[int, Surroundings, str], Trial] = partial(try_image, loaded, recipe, told)
         if jobs > 1:
-            self.pool = Pool(jobs, Job(torch.set_num_threads, (1,)))
+            self._pool = Pool(jobs, Job(torch.set_num_threads, (1,)))
             self._attempt = partial(try_image_of, recipe)
 
-    def run(self, order: Sequence[int]) -> str | None:
+    def make(self) -> PropertyRows:
+        """The rows; Ctrl-C, a lost process and the deadline end the work with the rows so far."""
+        order = self._wish.order(self._recipe.seed)
+        if not order:
+            images = f"{self._wish.within.start}:{self._wish.within.stop} of {self._recipe.dataset}"
+            advice = "ask for others by --images or --split"
+            raise BadInput(f"no image {images} ({self._recipe.split}) is at hand; {advice}")
+        with self._pool:
+            try:
+                why = self._take_all(order)
+            except KeyboardInterrupt:
+                why = "interrupted"
+            except LostWorker as error:
+                why = str(error)
+        return PropertyRows(tuple(self._choice.rows), self._wrong, self._unsuitable, why)
+
+    def _take_all(self, order: Sequence[int]) -> str | None:
         """Take images until all that is wanted is there; otherwise, why it is not."""
         for place, image in enumerate(order):
-            if self.choice.complete:
+            if self._choice.complete:
                 return None
             if not self._right(image):
                 self._skip(image)
                 continue
             if not self._answered(order[place:]):
                 return "the time limit was reached"
-            tried = self._log.done[image, self.choice.asked()]
-            self._tell(tried, self.choice.take(tried, self._around(image).label))
-        return None if self.choice.complete else f"all {len(order)} images are used up"
+            tried = self._log.done[image, self._choice.asked()]
+            self._tell(tried, self._choice.take(tried, self._around(image).label))
+        return None if self._choice.complete else f"all {len(order)} images are used up"
 
     def _answered(self, left: Sequence[int]) -> bool:
         """Work until the first image left is answered; False when there is no time for it."""
-        key = left[0], self.choice.asked()
+        key = left[0], self._choice.asked()
         while key not in self._log.done:
             if not self._deadline.passed():
                 for image, asked in self._ahead(left):
-                    self.pool.start((image, asked), Job(self._attempt, (image, self._around(image), asked)))
-            if not self.pool.at_work:
+                    self._pool.start((image, asked), Job(self._attempt, (image, self._around(image), asked)))
+            if not self._pool.at_work:
                 return False
-            while not (ended := self.pool.wait(1.0)):
-                self._told(f"at work on images {', '.join(str(image) for image, _ in self.pool.at_work)}")
+            while not (ended := self._pool.wait(1.0)):
+                self._told(f"at work on images {', '.join(str(image) for image, _ in self._pool.at_work)}")
             for _, end in ended:
                 self._log.add(end.result())
         return True
 
     def _ahead(self, left: Sequence[int]) -> Iterator[tuple[int, str]]:
         """What is to be started now: the next images, as far as processes are free for them."""
-        pool = self.pool
+        pool = self._pool
         coming = islice(filter(self._right, left), 1 if pool.jobs == 1 else AHEAD * pool.jobs)
         for ahead, image in enumerate(coming):
             if not pool.free:
                 return
-            key = image, self.choice.asked(ahead)
+            key = image, self._choice.asked(ahead)
             if key not in self._log.done and key not in pool.at_work:
                 yield key
 
@@ -237,23 +230,26 @@ class _Maker:
         return int(self._loaded.reference.run(self._around(image).inputs.numpy()).argmax())
 
     def _surroundings(self, image: int) -> Surroundings:
-        recipe, (_, label) = self._recipe, self._images.at(image)
-        target = drawn_target(recipe.seed, image, label, len(self._images.dataset.classes))
-        return surroundings(self._images, image, target, normalised=recipe.normalised, clip=recipe.clip)
+        recipe = self._recipe
+        images = self._wish.images
+        target = drawn_target(recipe.seed, image, images.at(image)[1], len(images.dataset.classes))
+        return surroundings(images, image, target, normalised=recipe.normalised, clip=recipe.clip)
 
     def _skip(self, image: int) -> None:
-        self.wrong += 1
+        self._wrong += 1
         why = f"the network gives it class {self._class(image)}, its label is {self._around(image).label}"
         self._log.skip(image, why)
         self._say(f"image {image}: skipped, {why}")
 
-    def _tell(self, tried: Tried, row: Row | None) -> None:
+    def _tell(self, tried: Trial, row: Row | None) -> None:
         count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
         if row is None:
-            self.unsuitable += 1
-            ends = ", ".join(f"{p.eps:g}: {p.outcome.verdict} {self._recipe.scale.cost(p.outcome)}" for p in tried.all)
-            self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self.choice}")
+            self._unsuitable += 1
+            probes = tried.probes + tried.edges
+            cost_of = self._recipe.scale.cost
+            ends = ", ".join(f"{p.eps:g}: {p.outcome.verdict} {cost_of(p.outcome)}" for p in probes)
+            self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self._choice}")
         else:
             cost = f"{row.bounds} bounds, {row.seconds:.2f} s"
             words = f"{row.difficulty}, {row.verdict} at eps {row.eps:g} ({cost}, {count})"
-            self._say(f"image {tried.image}: {words}; {self.choice}")
+            self._say(f"image {tried.image}: {words}; {self._choice}")

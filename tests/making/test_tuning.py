@@ -10,12 +10,12 @@ from tests.support import Plain, piece_margins, pieces, sequential
 
 from bough.api import LoadedNetwork
 from bough.errors import BadInput
+from bough.making.trial import _outcome
+from bough.making.tuning import ANY, STEPS, Bracket, CostScale, Probe, ProbeOutcome, Survey, choose, survey, tune
 from bough.options import Options
 from bough.zoo.table import DIFFICULTIES, Surroundings
-from bough.zoo.trial import _outcome
-from bough.zoo.tuning import ANY, STEPS, Bracket, Outcome, Probe, Scale, Survey, choose, survey, tune
 
-SCALE = Scale("bounds", (10, 100, 1000, 10_000))
+SCALE = CostScale("bounds", (10, 100, 1000, 10_000))
 BRACKET = Bracket(0.0, 1.0)
 ENOUGH = 18  # probes: STEPS * 0.65 ** 18 < 1
 
@@ -23,12 +23,12 @@ ENOUGH = 18  # probes: STEPS * 0.65 ** 18 < 1
 def solver(false_from: float, growth: float, limit: float, seen: list[float]):
     """A solver of properties that are false from some radius on, and cost more the larger the radius is."""
 
-    def probe(eps: float) -> Outcome:
+    def probe(eps: float) -> ProbeOutcome:
         seen.append(eps)
         cost = int(10 ** (growth * eps))
         if eps >= false_from:
-            return Outcome("falsified", 1, 0, 0.0)
-        return Outcome("timeout", int(limit), 0, 0.0) if cost > limit else Outcome("verified", cost, 0, 0.0)
+            return ProbeOutcome("falsified", 1, 0, 0.0)
+        return ProbeOutcome("timeout", int(limit), 0, 0.0) if cost > limit else ProbeOutcome("verified", cost, 0, 0.0)
 
     return probe
 
@@ -85,12 +85,12 @@ def test_with_enough_probes_every_difficulty_is_found(growth, asked):
 
 @given(st.floats(10, 60), st.floats(0, 0.5), st.sampled_from(DIFFICULTIES[:3]))
 def test_where_cost_grows_exponentially_five_probes_do_and_at_most_two_are_too_dear(growth, easy_to, asked):
-    def probe(eps: float) -> Outcome:
+    def probe(eps: float) -> ProbeOutcome:
         cost = int(10 ** (growth * max(0.0, eps - easy_to)))
         found = ("timeout", limit) if cost > (limit := int(SCALE.limit(asked))) else ("verified", cost)
-        return Outcome(*found, 0, 0.0)
+        return ProbeOutcome(*found, 0, 0.0)
 
-    edges = (Probe(BRACKET.radius(max(1, int(easy_to * STEPS))), Outcome("verified", 1, 0, 0.0)),)
+    edges = (Probe(BRACKET.radius(max(1, int(easy_to * STEPS))), ProbeOutcome("verified", 1, 0, 0.0)),)
     known = Survey(max(1, int(easy_to * STEPS)), STEPS + 1, edges)
     tried = tune(probe, BRACKET, SCALE, asked, 5, known=known)
     assert SCALE.dearness(tried[-1].outcome) == asked
@@ -109,7 +109,7 @@ def test_the_threshold_of_a_tiny_network_by_enumeration():
         asked = around.within(eps)
         return float(piece_margins(pieces(network, asked.boxes[0]), asked.boxes[0], asked.clauses[0]).min())
 
-    def probe(eps: float) -> Outcome:
+    def probe(eps: float) -> ProbeOutcome:
         return _outcome(loaded, around, Options(bounds="lp"), eps)
 
     tried = tune(probe, Bracket(0, 1), SCALE, ANY, ENOUGH)
@@ -124,9 +124,11 @@ def test_the_threshold_of_a_tiny_network_by_enumeration():
 def test_a_survey_rules_out_only_what_is_decided_without_a_search(proved_to, false_from, asked):
     seen: list[float] = []
 
-    def look(eps: float) -> Outcome:
+    def look(eps: float) -> ProbeOutcome:
         seen.append(eps)
-        return Outcome("falsified" if eps >= false_from else "verified" if eps <= proved_to else "timeout", 1, 0, 0.0)
+        return ProbeOutcome(
+            "falsified" if eps >= false_from else "verified" if eps <= proved_to else "timeout", 1, 0, 0.0
+        )
 
     known = survey(look, BRACKET)
     assert len(seen) <= 18
@@ -148,7 +150,7 @@ def test_a_survey_rules_out_only_what_is_decided_without_a_search(proved_to, fal
 
 
 def probe(eps: float, verdict: str, bounds: int) -> Probe:
-    return Probe(eps, Outcome(verdict, bounds, 0, 0.5))
+    return Probe(eps, ProbeOutcome(verdict, bounds, 0, 0.5))
 
 
 TRIED = (probe(0.5, "timeout", 10_000), probe(0.25, "verified", 50), probe(0.3, "timeout", 10_000))
@@ -175,10 +177,10 @@ def test_costs_and_limits():
     assert [SCALE.limit(name) for name in (*DIFFICULTIES, ANY)] == [100, 1000, 10_000, 10_000, 10_000]
     costs = (10, 11, 100, 101, 1000, 1001, 10_000, 99_999)
     wanted = ["trivial", "easy", "easy", "medium", "medium", "hard", "hard", "hard"]
-    assert [SCALE.dearness(Outcome("verified", cost, 0, 0.0)) for cost in costs] == wanted
-    assert Scale("seconds", (0, 1, 2, 3)).dearness(Outcome("verified", 99, 0, 1.5)) == "medium"
+    assert [SCALE.dearness(ProbeOutcome("verified", cost, 0, 0.0)) for cost in costs] == wanted
+    assert CostScale("seconds", (0, 1, 2, 3)).dearness(ProbeOutcome("verified", 99, 0, 1.5)) == "medium"
     for verdict in ("falsified", "unknown"):
-        assert SCALE.dearness(Outcome(verdict, 50, 0, 0.0)) == "beyond"
+        assert SCALE.dearness(ProbeOutcome(verdict, 50, 0, 0.0)) == "beyond"
 
 
 def test_radii_are_short_decimals():
@@ -194,4 +196,4 @@ def test_bad_brackets(numbers):
 @pytest.mark.parametrize("edges", [(0, 1, 1, 2), (-1, 1, 2, 3), (0, 3, 2, 4), (0, 1, 2, float("inf"))])
 def test_bad_edges(edges):
     with pytest.raises(BadInput, match="do not grow"):
-        Scale("bounds", edges)
+        CostScale("bounds", edges)

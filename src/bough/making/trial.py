@@ -9,18 +9,18 @@ from weakref import WeakSet
 
 from bough.api import LoadedNetwork, load_network, load_problem, solve
 from bough.errors import BadInput
+from bough.making.tuning import Bracket, CostScale, Probe, ProbeOutcome, survey, tune
 from bough.options import Options
 from bough.plan import make_plan
 from bough.zoo.datasets import Dataset
 from bough.zoo.shipped import network_path
 from bough.zoo.table import Surroundings
-from bough.zoo.tuning import Bracket, Outcome, Probe, Scale, survey, tune
 
-WARM_UP_SECONDS = 10.0
+WARM_UP_SECONDS = 10.0  # at most, for the search on a GPU that is not counted
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrialRecipe:
     """All that a row depends on, but for its image and the difficulty asked for."""
 
     network: str
@@ -28,13 +28,15 @@ class Recipe:
     split: str
     method: str
     options: Options
-    scale: Scale
+    scale: CostScale
     bracket: Bracket
     normalised: bool
     clip: bool
     probes: int
     seed: int
-    lean: float | None = None  # where between too cheap and too dear the next radius lies, whatever was seen
+    lean: float | None = (
+        None  # share of the way from too cheap to too dear where the next radius lies, if not by growth
+    )
 
     def __post_init__(self) -> None:
         if self.probes < 1:
@@ -45,17 +47,18 @@ class Recipe:
             raise BadInput(f"method '{self.method}' looks for a minimum; give one that looks for a verdict")
 
     def told(self) -> dict[str, object]:
-        """What the log says of it, to be recognised by; the method's name stands for its options."""
+        """What the log says of the recipe, to be recognised by; the method's name stands for its options."""
+        named = ("network", "dataset", "split", "method", "normalised", "clip", "probes", "seed", "lean")
         return {
-            **{name: getattr(self, name) for name in ("network", "dataset", "split", "method", "normalised", "clip")},
-            **{name: getattr(self, name) for name in ("probes", "seed", "lean")},
+            **{name: getattr(self, name) for name in named},
             "unit": self.scale.unit,
             "edges": list(self.scale.edges),
             "eps": [self.bracket.low, self.bracket.high],
         }
 
 
-USUAL = {"mnist": (False, 0.4), "cifar10": (True, 0.3)}  # is eps normalised, and the largest one; CIFAR as in the paper
+# Whether eps is normalised, and the largest one, of each data set; for CIFAR-10 as in the paper.
+USUAL = {"mnist": (False, 0.4), "cifar10": (True, 0.3)}
 
 
 def usual_radii(dataset: Dataset, normalised: bool | None) -> tuple[bool, float, float]:
@@ -67,7 +70,7 @@ def usual_radii(dataset: Dataset, normalised: bool | None) -> tuple[bool, float,
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """What was tried around one image when some difficulty was asked for."""
 
     image: int
@@ -77,34 +80,32 @@ class Tried:
     probes: tuple[Probe, ...]
     edges: tuple[Probe, ...]  # the largest radius proved without a split, and the smallest refuted by an attack
 
-    @property
-    def all(self) -> tuple[Probe, ...]:
-        """Those that searched come first."""
-        return self.probes + self.edges
-
 
 Told = Callable[[str], None]
 
 
-def try_image(loaded: LoadedNetwork, recipe: Recipe, told: Told, image: int, around: Surroundings, asked: str) -> Tried:
+def try_image(
+    loaded: LoadedNetwork, recipe: TrialRecipe, told: Told, image: int, around: Surroundings, asked: str
+) -> Trial:
     """Tune the radius around one image; `told` hears of every radius before it is tried."""
-    options, limit = recipe.options, recipe.scale.limit(asked)
+    options = recipe.options
+    limit = recipe.scale.limit(asked)
     if recipe.scale.unit == "seconds":
         _warm_up(loaded, options, around, recipe.bracket.high)
         options = replace(options, timeout=limit)
     else:
         options = replace(options, most_bounds=math.ceil(limit))
 
-    def probe(eps: float, how: Options = options) -> Outcome:
+    def probe(eps: float, how: Options = options) -> ProbeOutcome:
         told(f"image {image}: looking for {asked}, at eps {eps:g}")
         return _outcome(loaded, around, how, eps)
 
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
     probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, recipe.lean, known)
-    return Tried(image, asked, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges)
+    return Trial(image, asked, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges)
 
 
-def try_image_of(recipe: Recipe, image: int, around: Surroundings, asked: str) -> Tried:
+def try_image_of(recipe: TrialRecipe, image: int, around: Surroundings, asked: str) -> Trial:
     """Tune the radius in a process of its own, which reads the network once."""
     return try_image(_network(recipe.network), recipe, lambda _: None, image, around, asked)
 
@@ -118,14 +119,14 @@ _warm: "WeakSet[LoadedNetwork]" = WeakSet()
 
 
 def _warm_up(loaded: LoadedNetwork, options: Options, around: Surroundings, eps: float) -> None:
-    """On a GPU, one search that is not counted, with no attack in front: kernels are compiled only once."""
+    """Make one search on a GPU that is not counted, with no attack in front: kernels are compiled only once."""
     if loaded not in _warm and make_plan(options, loaded.network).settings.device == "cuda":
         _warm.add(loaded)
         _outcome(loaded, around, replace(options, timeout=WARM_UP_SECONDS, attack=False), eps)
 
 
-def _outcome(loaded: LoadedNetwork, around: Surroundings, options: Options, eps: float) -> Outcome:
+def _outcome(loaded: LoadedNetwork, around: Surroundings, options: Options, eps: float) -> ProbeOutcome:
     result = solve(load_problem(loaded, around.within(eps)), options)
     if result.reason == "interrupted":  # a search ends with what it knows; tuning ends
         raise KeyboardInterrupt
-    return Outcome(result.verdict.value, result.bounds, result.branches, round(result.seconds, 6))
+    return ProbeOutcome(result.verdict.value, result.bounds, result.branches, round(result.seconds, 6))
