@@ -183,7 +183,8 @@ def test_a_package_adds_a_rule_by_an_entry_point(chords):
 def test_what_the_rule_of_a_package_needs_is_checked_before_the_search(chords):
     done = verify(chords, "--branching", "dearest-chord", "--bounds", "linear")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "bough: 'dearest-chord' needs the multipliers of a relaxation; use --bounds lp or dual\n"
+    needs = "'dearest-chord' needs the multipliers of a relaxation, which linear bounds do not have"
+    assert done.stderr == f"bough: {needs}; use --bounds lp or dual\n"
 
 
 def test_the_rule_of_a_package_is_listed_with_its_module_which_is_not_imported(chords):

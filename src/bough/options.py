@@ -92,6 +92,7 @@ class Strategy:
             if name not in (AUTO, *names):
                 raise BadInput(f"there is no {kind} '{name}'; there are: {', '.join((AUTO, *names))}")
         self._check_device()
+        self._check_bounder()
         self._check_rule()
 
     @property
@@ -120,7 +121,9 @@ class Strategy:
         return tuple(e.name for e in entries if self.needs <= e.offers and (e.gpu or self.device != "cuda"))
 
     def relu_bounds(self) -> AbstractIntermediate | None:
-        """The policy of ReLU bounds that is asked for."""
+        """The policy of ReLU bounds that is asked for, by itself or within a bounder."""
+        if isinstance(self.bounds, AbstractBounder):
+            return self.bounds.intermediate
         if isinstance(self.intermediate, AbstractIntermediate):
             return self.intermediate
         return None if self.intermediate == AUTO else KNOWN_RELU_BOUNDS.entry(self.intermediate).make()
@@ -132,6 +135,14 @@ class Strategy:
             raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
         if isinstance(self.bounds, str) and self.bounds != AUTO and not KNOWN_BOUNDERS.entry(self.bounds).gpu:
             raise BadInput(f"{self.bounds} bounds run on the CPU only; use --bounds dual with --device cuda")
+
+    def _check_bounder(self) -> None:
+        """A bounder that is an object was made with ReLU bounds and for a device."""
+        if isinstance(self.bounds, AbstractBounder):
+            if self.intermediate != AUTO:
+                raise BadInput(f"{self.bounds} has ReLU bounds of its own; leave out --intermediate")
+            if self.device not in (AUTO, self.bounds.device):
+                raise BadInput(f"{self.bounds} is made for the device {self.bounds.device}; leave out --device")
 
     def _check_rule(self) -> None:
         """Bounds, rule and weights have to fit, named or not."""
@@ -145,7 +156,8 @@ class Strategy:
             advice = (
                 f"use --bounds {' or '.join(fitting)}" if fitting else "no bounds have that on a GPU, use --device cpu"
             )
-            raise BadInput(f"'{self.branching}' needs {needed}; {advice}")
+            lacking = "" if self.bounds == AUTO else f", which {self.bounds} bounds do not have"
+            raise BadInput(f"'{self.branching}' needs {needed}{lacking}; {advice}")
         if self.bounds == "linear" and self.branching != AUTO and Capability.INPUT_PARTS not in self.needs:
             halving = [entry.name for entry in KNOWN_RULES.entries() if Capability.INPUT_PARTS in entry.needs]
             raise BadInput(f"linear bounds need a rule that halves inputs: {', '.join(halving)}")
@@ -162,6 +174,10 @@ class Options(Budget, Question, Strategy):
         self._check_method()
         if self.certificate is not None:
             self._check_certificate()
+        policy = self.relu_bounds()
+        everywhere = self.gap is not None or self.semantics == "float32"
+        if everywhere and policy is not None and policy.conditional and isinstance(self.bounds, AbstractBounder):
+            raise BadInput(f"a minimum and float32 are about safe points, too; {policy} in {self.bounds} is not")
 
     def _check_certificate(self) -> None:
         """What cannot be written down is refused before anything is searched."""
@@ -174,8 +190,9 @@ class Options(Budget, Question, Strategy):
             raise BadInput(f"proofs by {self.bounds} cannot be written down; use other bounds, or no --certificate")
         policy = self.relu_bounds()
         if policy is not None and policy.refreshes and self.bounds != "linear":
+            renewed = policy if self.intermediate == AUTO else self.intermediate
             raise BadInput(
-                f"ReLU bounds that are renewed after splits ({self.intermediate}) cannot be certified yet; use "
+                f"ReLU bounds that are renewed after splits ({renewed}) cannot be certified yet; use "
                 "--intermediate fixed or optimised, or no --certificate"
             )
 

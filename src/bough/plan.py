@@ -151,7 +151,7 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     elif device == AUTO:
         device = "cuda" if entry is not None and entry.gpu and torch.cuda.is_available() else "cpu"
     rule, brancher, weights = _rule(options, network, name, entry)
-    policy_name = str(options.intermediate)
+    policy_name = "own" if entry is None else str(options.intermediate)
     if options.intermediate == AUTO and entry is not None:
         policy_name = entry.usual_relu_bounds if options.certificate is None else entry.certified_relu_bounds
     if isinstance(options.bounds, AbstractBounder):
@@ -162,6 +162,9 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
             policy = policy.unconditional()  # a minimum is about safe points, too, and so is what execution makes of it
         halves = Capability.INPUT_PARTS in brancher.needs
         bounder = KNOWN_BOUNDERS.entry(name).make(BounderSettings(policy, device, halves))
+    if not brancher.needs <= bounder.offers:
+        needed = " and ".join(sorted(need.value for need in brancher.needs - bounder.offers))
+        raise BadInput(f"'{rule}' needs {needed}, which {bounder} does not have; use others")
     batch = options.batch or (FOREIGN_BATCH if entry is None else entry.batch(network, device))
     settings = Settings(
         name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
@@ -197,6 +200,8 @@ def _bounds(options: Options, network: Network) -> tuple[str, BounderEntry | Non
             name = "lp"
         else:
             name = "linear" if few and options.intermediate == AUTO else "dual"
+        if not options.needs <= KNOWN_BOUNDERS.entry(name).offers:
+            name = options.fitting()[0]
     return name, KNOWN_BOUNDERS.entry(name)
 
 

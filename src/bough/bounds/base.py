@@ -199,6 +199,9 @@ class AbstractBounder(ABC):
 
     device: str = "cpu"
 
+    intermediate: AbstractIntermediate | None = None
+    """The policy of its ReLU bounds, where it has one."""
+
     @abstractmethod
     def prepare(self, problem: Problem, witness: "AbstractWitness | None" = None) -> AbstractSession:
         """Start on a problem. A witness is told what proves root bounds; what it wrote down of them replaces them."""
