@@ -113,12 +113,15 @@ class Strategy:
         """What the bounds offer, at most; None where they are not chosen yet."""
         if isinstance(self.bounds, AbstractBounder):
             return self.bounds.offers
-        return None if self.bounds == AUTO else KNOWN_BOUNDERS.entry(self.bounds).offers
+        if self.bounds == AUTO:
+            return None
+        entry = KNOWN_BOUNDERS.entry(self.bounds)
+        return entry.offers | entry.halved if self.branching == AUTO else entry.offered(self.needs)
 
     def fitting(self) -> tuple[str, ...]:
         """The names of the bounds that offer what the rule needs, on the device asked for."""
-        entries = KNOWN_BOUNDERS.entries()
-        return tuple(e.name for e in entries if self.needs <= e.offers and (e.gpu or self.device != "cuda"))
+        fits = (e for e in KNOWN_BOUNDERS.entries() if self.needs <= e.offered(self.needs))
+        return tuple(entry.name for entry in fits if entry.gpu or self.device != "cuda")
 
     def relu_bounds(self) -> AbstractIntermediate | None:
         """The policy of ReLU bounds that is asked for, by itself or within a bounder."""
@@ -153,9 +156,11 @@ class Strategy:
         offers = self.needs if self.offers is None else self.offers
         if self.needs and (self.needs - offers or not fitting):
             needed = " and ".join(sorted(need.value for need in self.needs))
-            advice = (
-                f"use --bounds {' or '.join(fitting)}" if fitting else "no bounds have that on a GPU, use --device cpu"
-            )
+            advice = "no bounds have all that"
+            if fitting:
+                advice = f"use --bounds {' or '.join(fitting)}"
+            elif self.device == "cuda":
+                advice = "no bounds have that on a GPU, use --device cpu"
             lacking = "" if self.bounds == AUTO else f", which {self.bounds} bounds do not have"
             raise BadInput(f"'{self.branching}' needs {needed}{lacking}; {advice}")
         if self.bounds == "linear" and self.branching != AUTO and Capability.INPUT_PARTS not in self.needs:

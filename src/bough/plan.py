@@ -200,7 +200,7 @@ def _bounds(options: Options, network: Network) -> tuple[str, BounderEntry | Non
             name = "lp"
         else:
             name = "linear" if few and options.intermediate == AUTO else "dual"
-        if not options.needs <= KNOWN_BOUNDERS.entry(name).offers:
+        if not options.needs <= KNOWN_BOUNDERS.entry(name).offered(options.needs):
             name = options.fitting()[0]
     return name, KNOWN_BOUNDERS.entry(name)
 
@@ -218,7 +218,9 @@ def _rule(
         return str(options.branching), options.branching, None
     name = options.branching
     if name == AUTO:
-        name = "babsr" if entry is None else entry.usual_rule
+        halves = Capability.INPUT_PARTS in (options.offers or frozenset())
+        own_rule = "babsb" if halves else "babsr"  # for bounds of a user's own
+        name = own_rule if entry is None else entry.usual_rule
         # A learnt rule where there are weights for such networks, and a sign is asked for, which they learnt about.
         if entry is not None and entry.learnt_rule is not None and options.gap is None:
             from bough.learning.rules import known

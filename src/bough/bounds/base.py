@@ -221,13 +221,18 @@ class BounderEntry(Entry):
     """A bounder by name, and what goes with it unless something else is asked for."""
 
     make: Callable[[BounderSettings], AbstractBounder]
-    offers: frozenset[Capability]  # at most, over all settings
+    offers: frozenset[Capability]
+    halved: frozenset[Capability] = frozenset()  # what it offers to rules that halve inputs; nothing: it cannot
     usual_rule: str
     usual_relu_bounds: str
     certified_relu_bounds: str  # the same where a certificate is asked for
     batch: Callable[[Network, str], int]  # domains split per step, by the network and the device
     learnt_rule: str | None = None  # instead of the usual rule, where weights are for such networks
     gpu: bool = False  # whether it runs on a GPU
+
+    def offered(self, needs: frozenset[Capability]) -> frozenset[Capability]:
+        """What it offers to a rule with these needs."""
+        return self.halved if Capability.INPUT_PARTS in needs else self.offers
 
 
 KNOWN_BOUNDERS = Registry("bounds", "BOUNDERS", ("bough.bounds",), BounderEntry)
