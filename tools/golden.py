@@ -349,7 +349,9 @@ def answer(tree: Path, run: Run, question: Question, folder: Path) -> Figures:
 
 def bough(tree: Path, arguments: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
     """A Python process that finds bough in a tree."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    # What has left the package for the experiments' library is found beside the tree.
+    path = os.pathsep.join((str(tree), str(tree.parent / "experiments")))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
