@@ -1,4 +1,4 @@
-"""Options become objects, once: a network enters with what a user said, everything that a run consists of leaves.
+"""Options become objects, once: from options and a network to every object that a run needs.
 
 API, command line, bench and labelling all hold the plan that was made, so what is recorded is what was used.
 """
@@ -49,7 +49,7 @@ class AbstractPlan(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class BaselinePlan(AbstractPlan):
-    """A solver of others is asked instead of searching."""
+    """A third-party solver is asked instead of searching."""
 
     baseline: AbstractBaseline
 
@@ -141,9 +141,9 @@ def _baseline_plan(options: Options) -> BaselinePlan:
 
 
 def search_plan(options: Options, network: Network) -> SearchPlan:
-    """The search on this network; a method that is none is refused."""
+    """The search on this network; options that name a baseline as their method are refused."""
     if options.method != AUTO:
-        raise BadInput(f"method {options.method} is no search of bough's own; give no method")
+        raise BadInput(f"method {options.method} is a baseline, and here bough's own search is needed; give no method")
     name, entry = _bounds(options, network)
     device = options.device
     if isinstance(options.bounds, AbstractBounder):
@@ -221,7 +221,7 @@ def _rule(
         halves = Capability.INPUT_PARTS in (options.offers or frozenset())
         own_rule = "babsb" if halves else "babsr"  # for bounds of a user's own
         name = own_rule if entry is None else entry.usual_rule
-        # A learnt rule where there are weights for such networks, and a sign is asked for, which they learnt about.
+        # A learnt rule, where weights are for such networks and a sign is asked for: that is what weights learnt from.
         if entry is not None and entry.learnt_rule is not None and options.gap is None:
             from bough.learning.rules import known
 
@@ -236,12 +236,12 @@ def _rule(
 
 
 def _falsifier(options: Options, device: str) -> AbstractFalsifier:
-    """The attack that goes first."""
+    """The falsifier, which runs before the search and during it."""
     if not options.attack:
         return NoAttack()
     from bough.falsify.pgd import GradientAttack
 
-    if device == "cuda":  # where points are free and steps are not
+    if device == "cuda":  # on a GPU more restarts cost nearly nothing, more steps do
         return GradientAttack(restarts=64, steps=15, seed=options.seed, device=device)
     return GradientAttack(seed=options.seed)
 

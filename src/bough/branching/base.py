@@ -1,7 +1,7 @@
 """What a branching rule is: a strategy that says, for each domain of a batch, which ReLU to split.
 
-Rules have two clocks: `prepare` once per problem, `decide` at every step. A rule can only cost time: whatever it
-answers, the search stays right, and a choice that cannot be split is replaced.
+A rule is called at two times: `prepare` once per problem, `decide` at every step. A rule can only cost time: whatever
+it answers, the search stays right, and a choice that cannot be split is replaced.
 """
 
 from abc import ABC, abstractmethod
@@ -22,8 +22,9 @@ Memory = TypeVar("Memory")
 
 @dataclass(frozen=True, eq=False)
 class Decision(Generic[Memory]):
-    """The ReLUs to split (flat numbers, int64 [domains]), and what the rule wants to remember for its next decision.
-    `own` says where the rule decided itself and did not leave it to another, bool [domains]; None: everywhere.
+    """What to split in each domain (int64 [domains]): a ReLU by its flat number or, where the bounder halves inputs,
+    input k as `neurons + k`; and what the rule wants to remember for its next decision. `own` is false where the rule
+    left the decision to another rule, bool [domains]; None: nowhere.
     """
 
     neurons: Tensor
@@ -39,19 +40,19 @@ class AbstractLookAhead(ABC):
     @abstractmethod
     def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
         """Cheap bounds of both children of every candidate [domains, candidates], as [domains, candidates, 2]; minus
-        infinity where a candidate cannot be split. Each counts as a bound.
+        infinity where a candidate cannot be split. Each child counts as one bound.
         """
 
     @abstractmethod
     def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
-        """The bounds that both children of every candidate would have in the search, but for children above the cutoff;
-        minus infinity where a candidate cannot be split, which costs nothing.
+        """The bounds that both children of every candidate would have in the search; of a child above the cutoff, some
+        number above it. Minus infinity where a candidate cannot be split, which costs nothing.
         """
 
     @abstractmethod
     def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
-        """The same for one candidate each of the domains with these numbers in the batch to be decided, [rows, 2].
-        Where that candidate is decided for, the search goes on with these children, and bounds them no second time.
+        """Bounds as by `bound` for one candidate per row, [rows, 2]; `rows` are numbers in the batch that `decide` was
+        given. If the rule decides for that candidate, the search takes these children over without bounding them again.
         """
 
     @abstractmethod
@@ -68,7 +69,7 @@ class AbstractLookAhead(ABC):
 
     @abstractmethod
     def among(self, rows: Tensor) -> "AbstractLookAhead":
-        """What a rule is handed that decides for some of the domains only: their numbers, int64."""
+        """The look-ahead for these rows (int64) only, to be handed to another rule."""
 
 
 @final
@@ -118,10 +119,10 @@ class AbstractBrancher(ABC, Generic[Memory]):
 
     @abstractmethod
     def decide(self, memory: Memory, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Memory]:
-        """Choose an ambiguous ReLU in every domain; each domain has one."""
+        """Choose an ambiguous ReLU in every domain; each domain has at least one."""
 
     def rank(self, memory: Memory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
-        """The ReLUs that the rule would split, best first, [domains, count] or fewer columns: its choice at least."""
+        """The ReLUs that the rule would split, best first: from 1 to `count` columns, the first being its choice."""
         del count
         return self.decide(memory, domains, look).neurons[:, None]
 
@@ -156,7 +157,7 @@ class AbstractScoring(AbstractBrancher[Memory]):
 
 
 def highest(value: Tensor, allowed: Tensor, count: int) -> Tensor:
-    """The columns of highest value, best first, [domains, count], of those allowed; of equals the first."""
+    """The allowed columns of highest value, best first, [domains, count]; of equals the first, others come last."""
     most = torch.finfo(value.dtype).max
     value = value.nan_to_num(-most, most, -most).masked_fill(~allowed, -torch.inf)
     if count == 1:

@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.heading("commands")
     for group in (search, check, bench, report):
         group.add(commands)
-    demo = commands.add("demo", help="a dozen small problems around an embedded network")
+    demo = commands.add("demo", help="run a dozen small problems on a network that comes with bough")
     demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
     demo.set_defaults(run=_demo)
     commands.add("doctor", help="versions, devices and solvers found").set_defaults(run=_doctor)

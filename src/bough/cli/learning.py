@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add `bough label` to the commands."""
-    label = commands.add("label", help="collect samples of strong branching to train a rule from")
+    label = commands.add("label", help="record strong branching as samples to train a rule from")
     label.add_argument("table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough")
     label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")
     label.add_argument("--networks", type=Path, metavar="FOLDER", help="where the networks are")

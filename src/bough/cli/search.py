@@ -85,14 +85,15 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
         "--bounds",
         default="auto",
         metavar="NAME",
-        help="dual ascent, batched (dual); linear bounds over halved inputs (linear; auto: for a handful of inputs); "
-        "the Planet LP by HiGHS, exact and slow (lp; auto: for a handful of ReLUs)",
+        help="auto (default); dual: batched dual ascent; linear: CROWN with input splitting (auto: up to 8 inputs); "
+        "lp: the Planet LP by HiGHS, slow (auto: up to 16 ReLUs)",
     )
+    command.add_argument("--minimise", type=float, metavar="GAP", help="find the least margin to within GAP, too")
     command.add_argument(
-        "--minimise", type=float, metavar="GAP", help="find the least margin to within GAP instead of a verdict only"
-    )
-    command.add_argument(
-        "--counterexample", type=Path, metavar="FILE", help="write it as .npz, or as text in the competition's form"
+        "--counterexample",
+        type=Path,
+        metavar="FILE",
+        help="write the counterexample as .npz, or else as text in VNN-COMP's form",
     )
     command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
     command.add_argument(
@@ -136,7 +137,7 @@ def _add_search_options(command: argparse.ArgumentParser) -> None:
     rare.add(
         "--trace-limit", type=int, metavar="N", help="follow the tree for N nodes, then steps only; 200,000 by default"
     )
-    rare.add("--vnncomp", type=Path, metavar="FILE", help="write the result in the competition's form")
+    rare.add("--vnncomp", type=Path, metavar="FILE", help="write the result in VNN-COMP's form")
 
 
 class _Branching(argparse.Action):

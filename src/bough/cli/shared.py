@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 MOST_THREADS = 1024
-NETWORK_HELP = ".onnx or .onnx.gz, or one of bough's own: mnist_base, mnist_wide, mnist_deep"
+NETWORK_HELP = ".onnx or .onnx.gz, or the name of a network that comes with bough: mnist_base, mnist_wide, mnist_deep"
 
 
 class Commands:

@@ -32,8 +32,10 @@ EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
 def add(commands: Commands) -> None:
     """Declare `bough train-network` and `bough properties` with their options."""
-    _add_train_network(commands.add("train-network", help="train a robust network of the paper's (Wong & Kolter)"))
-    _add_properties(commands.add("properties", help="make properties of tuned difficulty from images"))
+    _add_train_network(
+        commands.add("train-network", help="train one of the paper's architectures robustly (Wong & Kolter)")
+    )
+    _add_properties(commands.add("properties", help="make properties from images, with radii tuned to a difficulty"))
 
 
 def _add_train_network(command: argparse.ArgumentParser) -> None:

@@ -56,7 +56,7 @@ class SearchState:
 
     frontier: Frontier
     memory: object  # the brancher's
-    upper: float = float("inf")  # least margin seen at a point
+    upper: float = float("inf")  # least margin seen at a point; at or below 0 is unsafe
     closed: float = float("inf")  # least lower bound of a closed domain
     stuck: float = float("inf")  # least lower bound of a domain that can be neither split nor closed
     stuck_domains: int = 0
@@ -65,10 +65,10 @@ class SearchState:
     branches: int = 0
     bounds: int = 0
     depth: int = 0
-    attacked: int = 0  # how often
+    attacked: int = 0  # how often the falsifier was run
     attack_seconds: float = 0.0
     started: bool = False  # whether the root was bounded
-    error: float = 0.0  # most that execution can be off by in a domain that was about to be closed last
+    error: float = 0.0  # most that execution was last found to be off by in a domain about to be closed
     deciding: Stopwatch = field(default_factory=Stopwatch)  # time for decisions, without the children they keep
 
     @property
@@ -92,11 +92,11 @@ class Search:
     most_bounds: float = float("inf")  # no step begins after so many
     observers: tuple[AbstractObserver, ...] = ()
     witness: AbstractWitness | None = None  # writes down why domains are closed, and has the last word on it
-    execution: Execution | None = None  # what `verified` has to hold for beside real arithmetic
+    execution: Execution | None = None  # if given, `verified` has to hold for float32 execution, too
 
     @cached_property
     def boxes(self) -> Tensor:
-        """The box of every clause."""
+        """The number of every clause's input box."""
         return torch.tensor([clause.box for clause in self.problem.clauses])
 
 
@@ -138,7 +138,7 @@ def _next(run: Search, session: AbstractSession, state: SearchState) -> SearchSt
 
 
 def attack(run: Search, state: SearchState) -> SearchState:
-    """Try the falsifier's points: before anything is bounded, and again whenever the search has grown a hundredfold."""
+    """Try the falsifier: before anything is bounded, after 100,000 bounds, then at each hundredfold of these."""
     begun = run.deadline.elapsed()
     for box, points in run.falsifier.candidates(run.problem, run.deadline, state.attacked):
         run.deadline.check()
@@ -249,7 +249,9 @@ def _absorb(
     for observer in run.observers:
         observer.born(Family(domains, closed, opened, first, cutoff, split))
     stuck = lower[~closed & ~splittable]
-    dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)  # a sign's cutoff stays where it is
+    dropped = (
+        torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)
+    )  # without a gap the cutoff is always 0
     return replace(
         state,
         closed=min(state.closed, dropped, _least(lower[closed])),
@@ -259,7 +261,7 @@ def _absorb(
 
 
 def _aim(run: Search, state: SearchState) -> float:
-    """What a bounder should reach: the cutoff, and what execution was last seen to be off by."""
+    """The bound to reach: the cutoff, and what execution was last found to be off by."""
     return run.goal.cutoff(state.upper) + (state.error if math.isfinite(state.error) else 0.0)
 
 
@@ -271,7 +273,7 @@ def _executed(
     domains: DomainBatch,
     closed: Tensor,
 ) -> tuple[Tensor, SearchState]:
-    """Which of the domains to be closed are safe in execution, too: those whose bound is above all it can be off by."""
+    """Which of the domains to be closed stay so under float32 execution: their bound exceeds all it can be off by."""
     run.deadline.check()
     numbers = closed.nonzero()[:, 0]
     errors = execution.errors(domains[numbers], session)
