@@ -316,5 +316,5 @@ def test_a_baseline_is_a_plan_too():
     assert (plan.settings.bounder, plan.settings.intermediate, plan.settings.device) == ("highs", "paper", "cpu")
     assert plan.settings.batch is None
     assert plan.words.endswith(", by HiGHS")
-    with pytest.raises(BadInput, match="method mip-planet is no search of bough's own"):
+    with pytest.raises(BadInput, match="method mip-planet is a baseline"):
         search_plan(Options(method="mip-planet"), small_network())

@@ -4,7 +4,10 @@ import math
 import os
 import time
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 MOST_IDLE = 8  # threads at most, however many CPUs idle: a guess, measured on two CPUs only
 _OUT_OF_HOST_MEMORY = "DefaultCPUAllocator"  # PyTorch's error says so
@@ -95,6 +98,8 @@ class Clock:
         return time.monotonic() - self.started
 
 
-def now() -> datetime:
+def now() -> "datetime":
     """Date and time of day, with the time zone of the machine."""
+    from datetime import datetime
+
     return datetime.now().astimezone()

@@ -419,7 +419,7 @@ class Ascent:
     rate: float = 0.25
     decay: float = 0.95  # of the rate, per step
     pauses: tuple[int, ...] = (5, 10)  # after so many steps, domains that are done leave the batch
-    deadline: Deadline = field(default_factory=Deadline.never, compare=False)
+    deadline: Deadline = field(default_factory=Deadline.never, compare=False, repr=False)
 
     def run(
         self,

@@ -31,16 +31,15 @@ class Arrays:
                 fields[name] = value if value is None else value.map(change)
         return type(self)(**fields)
 
-    def __getitem__(self, rows: Tensor | slice) -> Self:
+    def __getitem__(self: Kind, rows: Tensor | slice) -> Kind:  # noqa: PYI019 - Python 3.10 has no Self
         """The rows with these numbers (int64 or a slice), or under this mask (bool)."""
         if isinstance(rows, Tensor) and rows.dtype == torch.bool:
-            numbers = rows.nonzero()[:, 0]
-            return self.map(lambda column: column[numbers])
-        return self.map(lambda column: column[rows])
+            rows = rows.nonzero()[:, 0]
+        return type(self)(**{name: None if value is None else value[rows] for name, value in vars(self).items()})
 
-    def to(self, device: torch.device) -> Self:
+    def to(self: Kind, device: torch.device) -> Kind:  # noqa: PYI019 - as above
         """The same arrays on a device."""
-        return self.map(lambda column: column.to(device))
+        return type(self)(**{name: None if value is None else value.to(device) for name, value in vars(self).items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def write_bytes(path: Path, data: bytes, *, parents: bool = False) -> None:
 def replace(target: Path, data: bytes) -> int:
     """Put a new file in the place of another; returns its descriptor, which is locked, and open to append to."""
     # A name that no other run has, on whatever machine: processes of two may have one number and one folder.
-    part = target.with_name(f".bough-{os.getpid()}-{secrets.token_hex(4)}.part")
+    part = target.with_name(f".bough-{os.getpid()}-{os.urandom(4).hex()}.part")
     file = os.open(part, _APPEND | os.O_EXCL, 0o666)
     try:
         with suppress(OSError):  # a file system without locks
