@@ -17,10 +17,9 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from bough.errors import NetworkError, UnsupportedOperator
 from bough.files.reading import NETWORK_LIMIT, read_bytes
-from bough.network import lowering
 from bough.network.graph import Network
-from bough.network.lowering import Array, Value
-from bough.network.rewrite import LARGEST_NODE, MOST_ELEMENTS, GraphBuilder, Window, fold_scales
+from bough.network.lowering import Array, Value, concatenate, constant, flat_window, network_input, small
+from bough.network.rewrite import MOST_ELEMENTS, GraphBuilder, Window, fold_scales
 
 OPSETS = range(7, 23)
 MOST_NODES = 50_000  # a file may have at most so many nodes: networks that are verified anywhere have some hundreds
@@ -162,13 +161,13 @@ def _convert(model: ModelProto) -> Network:
     name, shape = input_shape(model)
     output = _only("output", graph.output).name
     builder.label = name
-    values: dict[str, Result] = {name: lowering.network_input(builder, shape)}
+    values: dict[str, Result] = {name: network_input(builder, shape)}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     computed = 0  # elements of constants that are not stored in the file
     for node in _live(graph.node, output):
         inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
         builder.label = node.name or (node.output[0] if node.output else "")
-        values[node.output[0]] = value = _one(node, inputs, builder)
+        values[node.output[0]] = value = _one(node, inputs)
         computed += value.size if isinstance(value, np.ndarray) else 0
         if computed > MOST_ELEMENTS:
             raise NetworkError(f"the file computes more than {MOST_ELEMENTS:,} constants; store what it needs of them")
@@ -235,7 +234,6 @@ class Call:
     operator: str
     inputs: tuple[Result | None, ...]
     attributes: Mapping[str, Any]
-    builder: GraphBuilder
 
     def given(self, i: int) -> bool:
         """Whether an optional input is there."""
@@ -273,7 +271,7 @@ class Call:
         return [int(n) for n in self.constant(i).reshape(-1)] if self.given(i) else None
 
 
-def _one(node: NodeProto, inputs: tuple[Result | None, ...], builder: GraphBuilder) -> Result:
+def _one(node: NodeProto, inputs: tuple[Result | None, ...]) -> Result:
     """The first output of a node; the others (masks, indices, statistics) count as not produced."""
     title = f"node {_title(node)!r}"
     supported = "supported are " + ", ".join(SUPPORTED)
@@ -281,7 +279,7 @@ def _one(node: NodeProto, inputs: tuple[Result | None, ...], builder: GraphBuild
         operator = ".".join(filter(None, (node.domain, node.op_type)))
         raise UnsupportedOperator(f"{title}: operator {operator!r} is not supported; {supported}")
     try:
-        result = _apply(Call(node.op_type, inputs, {a.name: _attribute(a) for a in node.attribute}, builder))
+        result = _apply(Call(node.op_type, inputs, {a.name: _attribute(a) for a in node.attribute}))
     except UnsupportedOperator as error:
         raise UnsupportedOperator(f"{title}: operator {node.op_type}: {error}; {supported}") from error
     except NetworkError as error:
@@ -302,7 +300,7 @@ def _apply(call: Call) -> Result:
         x = call.any(0)
         move = MOVE[call.operator]
         if isinstance(x, Value):
-            return lowering.rearrange(call.builder, x, np.asarray(move(call, lowering.positions(x))))
+            return x.rearrange(np.asarray(move(call, x.positions())))
         return np.asarray(move(call, x))
     if call.operator not in CONVERT:
         raise UnsupportedOperator("it is supported for constants only")
@@ -313,11 +311,11 @@ def _check_size(call: Call) -> None:
     """Raise where an operator on constants would make more of them than is allowed, before it does."""
     shapes = [np.shape(x) for x in call.inputs if isinstance(x, np.ndarray)]
     if call.operator == "Concat":
-        _small((sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes),))
+        small((sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes),))
     elif call.operator == "MatMul" and all(shapes):
-        _small(sum((shape[:-2] for shape in shapes), ()) + shapes[0][-2:-1] + shapes[-1][-1:])
+        small(sum((shape[:-2] for shape in shapes), ()) + shapes[0][-2:-1] + shapes[-1][-1:])
     elif call.operator in ("Add", "Div", "Mul", "Sub"):
-        _small(np.broadcast_shapes(*shapes))
+        small(np.broadcast_shapes(*shapes))
 
 
 def _attribute(attribute: AttributeProto) -> Any:
@@ -371,19 +369,13 @@ def _slice(call: Call, x: Array) -> Array:
 def _gather(call: Call, x: Array) -> Array:
     index = call.constant(1).astype(np.int64)
     axis = int(call.attributes.get("axis", 0))
-    _small(x.shape[:axis] + index.shape + x.shape[axis % x.ndim + 1 :])
+    small(x.shape[:axis] + index.shape + x.shape[axis % x.ndim + 1 :])
     return np.take(x, index, axis)
 
 
 def _expand(call: Call, x: Array) -> Array:
     shape = np.broadcast_shapes(x.shape, tuple(int(n) for n in call.constant(1)))
-    return np.broadcast_to(x, _small(shape))
-
-
-def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if np.prod([float(n) for n in shape]) > LARGEST_NODE:
-        raise NetworkError(f"a tensor of shape {shape} is too large; up to {LARGEST_NODE} elements are supported")
-    return shape
+    return np.broadcast_to(x, small(shape))
 
 
 def _dropout(call: Call, x: Array) -> Array:
@@ -414,7 +406,7 @@ def _constant(call: Call) -> Array:
 
 def _constant_of_shape(call: Call) -> Array:
     fill = np.asarray(call.attributes.get("value", np.zeros(1, np.float32))).reshape(())
-    return np.full(_small(tuple(int(n) for n in call.constant(0))), fill)
+    return np.full(small(tuple(int(n) for n in call.constant(0))), fill)
 
 
 def _divide(call: Call) -> Array:
@@ -428,69 +420,20 @@ def _divide(call: Call) -> Array:
 
 # Operators on values.
 
-_PRODUCT = "a product of two computed values is not affine"
-
-
-def _value_and_constant(call: Call) -> tuple[Value, NDArray[np.float64]]:
-    x, y = call.any(0), call.any(1)
-    if isinstance(x, Value) and isinstance(y, Value):
-        raise UnsupportedOperator(_PRODUCT)
-    return (x, call.weight(1)) if isinstance(x, Value) else (call.value(1), call.weight(0))
-
-
-def _add(call: Call) -> Value:
-    x, y = call.any(0), call.any(1)
-    if isinstance(x, Value) and isinstance(y, Value):
-        return lowering.add(call.builder, x, y)
-    x, constant = _value_and_constant(call)
-    return lowering.affine(call.builder, x, 1.0, constant)
-
-
-def _sub(call: Call) -> Value:
-    x, y = call.any(0), call.any(1)
-    if isinstance(x, Value) and isinstance(y, Value):
-        return lowering.add(call.builder, x, lowering.affine(call.builder, y, -1.0))
-    if isinstance(x, Value):
-        return lowering.affine(call.builder, x, 1.0, -call.weight(1))
-    return lowering.affine(call.builder, call.value(1), -1.0, call.weight(0))
-
-
-def _div(call: Call) -> Value:
-    if isinstance(call.any(1), Value):
-        raise UnsupportedOperator("a division by a computed value is not affine")
-    divisor = call.weight(1)
-    if not bool(divisor.all()):
-        raise NetworkError("it divides by zero")
-    return lowering.affine(call.builder, call.value(0), 1.0 / divisor)
-
-
-def _matmul(call: Call) -> Value:
-    x, y = call.any(0), call.any(1)
-    if isinstance(x, Value) and isinstance(y, Value):
-        raise UnsupportedOperator(_PRODUCT)
-    if isinstance(x, Value):
-        return lowering.matmul(call.builder, x, call.weight(1))
-    return lowering.matmul_left(call.builder, call.weight(0), call.value(1))
-
 
 def _gemm(call: Call) -> Value:
     """`alpha * A @ B + beta * C`, with one of A and B constant."""
     a, b = (_turned(call, i, name) for i, name in enumerate(("transA", "transB")))
     alpha, beta = (float(call.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
-    if isinstance(a, Value) and isinstance(b, Value):
-        raise UnsupportedOperator(_PRODUCT)
-    if isinstance(a, Value):
-        product = lowering.matmul(call.builder, a, alpha * np.asarray(b, np.float64))
-    elif isinstance(b, Value):
-        product = lowering.matmul_left(call.builder, alpha * np.asarray(a, np.float64), b)
-    else:
+    if not isinstance(a, Value) and not isinstance(b, Value):
         raise UnsupportedOperator("a product of constants alone is supported as MatMul only")
+    product = a @ (alpha * constant(b)) if isinstance(a, Value) else (alpha * constant(a)) @ b
     if not call.given(2) or beta == 0:
         return product
     c = call.any(2)
-    if isinstance(c, Value):
-        return lowering.add(call.builder, product, c if beta == 1 else lowering.affine(call.builder, c, beta))
-    return lowering.affine(call.builder, product, 1.0, beta * call.weight(2))
+    if not isinstance(c, Value):
+        c = constant(c)
+    return product + (c if beta == 1 else beta * c)
 
 
 def _turned(call: Call, i: int, attribute: str) -> Result:
@@ -499,7 +442,7 @@ def _turned(call: Call, i: int, attribute: str) -> Result:
         raise NetworkError(f"input {i} is no matrix but of shape {x.shape}")
     if not call.attributes.get(attribute, 0):
         return x
-    return lowering.rearrange(call.builder, x, lowering.positions(x).T) if isinstance(x, Value) else x.T
+    return x.rearrange(x.positions().T) if isinstance(x, Value) else x.T
 
 
 def _window(call: Call, x: Value, kernel: Sequence[int]) -> Window:
@@ -519,7 +462,7 @@ def _window(call: Call, x: Value, kernel: Sequence[int]) -> Window:
         pads = _same(x.shape[2:], kernel, stride, dilation, upper=auto == "SAME_UPPER")
     elif auto != "NOTSET":
         raise UnsupportedOperator(f"auto_pad {auto!r} is not supported; NOTSET, VALID, SAME_UPPER and SAME_LOWER are")
-    return lowering.flat_window(kernel, stride, pads, dilation, bool(call.attributes.get("ceil_mode", 0)))
+    return flat_window(kernel, stride, pads, dilation, bool(call.attributes.get("ceil_mode", 0)))
 
 
 def _same(
@@ -536,25 +479,25 @@ def _conv(call: Call) -> Value:
     x, weight = call.value(0), call.weight(1)
     bias = call.weight(2) if call.given(2) else None
     window = _window(call, x, weight.shape[2:])
-    return lowering.conv(call.builder, x, weight, bias, window, call.attributes.get("group", 1))
+    return x.conv(weight, bias, window, call.attributes.get("group", 1))
 
 
 def _max_pool(call: Call) -> Value:
     x = call.value(0)
-    return lowering.max_pool(call.builder, x, _window(call, x, call.attributes["kernel_shape"]))
+    return x.on_image(GraphBuilder.max_pool, _window(call, x, call.attributes["kernel_shape"]))
 
 
 def _average_pool(call: Call) -> Value:
     x = call.value(0)
     window = _window(call, x, call.attributes["kernel_shape"])
-    return lowering.average_pool(call.builder, x, window, bool(call.attributes.get("count_include_pad", 0)))
+    return x.on_image(GraphBuilder.average_pool, window, bool(call.attributes.get("count_include_pad", 0)))
 
 
 def _batch_norm(call: Call) -> Value:
     if call.attributes.get("training_mode", 0) or not call.attributes.get("spatial", 1):
         raise UnsupportedOperator("it normalises by the batch or by element; export the network in inference mode")
     statistics = [call.weight(i) for i in range(1, 5)]
-    return lowering.batch_norm(call.builder, call.value(0), statistics, call.attributes.get("epsilon", 1e-5))
+    return call.value(0).batch_norm(statistics, call.attributes.get("epsilon", 1e-5))
 
 
 def _reduce(call: Call, average: bool) -> Value:
@@ -563,7 +506,7 @@ def _reduce(call: Call, average: bool) -> Value:
     if not axes and call.attributes.get("noop_with_empty_axes", 0):
         return x
     keep = bool(call.attributes.get("keepdims", 1))
-    return lowering.total(call.builder, x, axes or list(range(len(x.shape))), keep, average)
+    return x.total(axes or range(len(x.shape)), keep, average)
 
 
 def _pad(call: Call) -> Value:
@@ -576,7 +519,13 @@ def _pad(call: Call) -> Value:
     widths = [(0, 0)] * len(x.shape)
     for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         widths[axis] = (before, after)
-    return lowering.pad(call.builder, x, widths, fill)
+    return x.pad(widths, fill)
+
+
+def _concat(call: Call) -> Result:
+    parts = [call.any(i) for i in range(len(call.inputs))]
+    join = concatenate if any(isinstance(part, Value) for part in parts) else np.concatenate
+    return join(parts, call.attributes["axis"])
 
 
 def _cast_value(call: Call) -> Value:
@@ -590,6 +539,13 @@ def _shape(call: Call) -> Array:
     end = call.attributes.get("end")
     return np.array(call.any(0).shape[start:end], np.int64)
 
+
+_ARITHMETIC: Mapping[str, Callable[[Call], Any]] = {
+    "Add": lambda call: call.any(0) + call.any(1),
+    "Mul": lambda call: call.any(0) * call.any(1),
+    "Neg": lambda call: -call.any(0),
+    "Sub": lambda call: call.any(0) - call.any(1),
+}
 
 MOVE: Mapping[str, Callable[[Call, Array], Any]] = {
     "Dropout": _dropout,
@@ -605,42 +561,34 @@ MOVE: Mapping[str, Callable[[Call, Array], Any]] = {
 }
 
 CONSTANT: Mapping[str, Callable[[Call], Any]] = {
-    "Add": lambda call: call.constant(0) + call.constant(1),
+    **_ARITHMETIC,
     "Cast": _cast,
-    "Concat": lambda call: np.concatenate([call.constant(i) for i in range(len(call.inputs))], call.attributes["axis"]),
+    "Concat": _concat,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Div": _divide,
     "MatMul": lambda call: np.matmul(call.weight(0), call.weight(1)),
-    "Mul": lambda call: call.constant(0) * call.constant(1),
-    "Neg": lambda call: -call.constant(0),
     "Reciprocal": lambda call: 1.0 / call.constant(0),
     "Sqrt": lambda call: np.sqrt(call.constant(0)),
-    "Sub": lambda call: call.constant(0) - call.constant(1),
 }
 
 CONVERT: Mapping[str, Callable[[Call], Result]] = {
-    "Add": _add,
+    **_ARITHMETIC,
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
     "Cast": _cast_value,
-    "Concat": lambda call: lowering.concatenate(
-        call.builder, [call.any(i) for i in range(len(call.inputs))], call.attributes["axis"]
-    ),
+    "Concat": _concat,
     "Conv": _conv,
-    "Div": _div,
+    "Div": lambda call: call.any(0) / call.any(1),
     "Gemm": _gemm,
-    "GlobalAveragePool": lambda call: lowering.global_average_pool(call.builder, call.value(0)),
-    "MatMul": _matmul,
+    "GlobalAveragePool": lambda call: call.value(0).on_image(GraphBuilder.global_average_pool),
+    "MatMul": lambda call: call.any(0) @ call.any(1),
     "MaxPool": _max_pool,
-    "Mul": lambda call: lowering.affine(call.builder, *_value_and_constant(call)),
-    "Neg": lambda call: lowering.affine(call.builder, call.value(0), -1.0),
     "Pad": _pad,
     "ReduceMean": lambda call: _reduce(call, average=True),
     "ReduceSum": lambda call: _reduce(call, average=False),
-    "Relu": lambda call: lowering.relu(call.builder, call.value(0)),
+    "Relu": lambda call: call.value(0).relu(),
     "Shape": _shape,
-    "Sub": _sub,
 }
 
 SUPPORTED = sorted({*MOVE, *CONSTANT, *CONVERT})

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 
 from bough.errors import NetworkError, UnsupportedOperator
-from bough.network import lowering
 from bough.network.graph import Network
-from bough.network.lowering import Array, Value
+from bough.network.lowering import Value, concatenate, constant, flat_window, network_input
 from bough.network.rewrite import GraphBuilder, fold_scales
 
 
@@ -68,11 +67,11 @@ def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
     builder = GraphBuilder()
     builder.label = "input"
     values: dict[str, Any] = dict(_constants(program))
-    values[str(signature.user_inputs[0])] = lowering.network_input(builder, (1, *input_shape))
+    values[str(signature.user_inputs[0])] = network_input(builder, (1, *input_shape))
     for node in program.graph.nodes:
         if node.op == "call_function" and node.users:
             builder.label = node.name
-            values[node.name] = _one(builder, node, values)
+            values[node.name] = _one(node, values)
     result = values[str(signature.user_outputs[0])]
     if not isinstance(result, Value):
         raise NetworkError("the module's output does not depend on its input, so there is nothing to verify")
@@ -137,7 +136,7 @@ def _hosted(x: Any) -> Any:
     return x.detach().cpu() if isinstance(x, Tensor) else x
 
 
-def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any:
+def _one(node: fx.Node, values: Mapping[str, Any]) -> Any:
     """The value of one node of the exported graph."""
     target: Any = node.target
     name = "getitem" if target is operator.getitem else str(target).removeprefix("aten.").split(".")[0]
@@ -147,9 +146,10 @@ def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any
         if not any(isinstance(values.get(n.name), Value | tuple) for n in node.all_input_nodes):
             return _hosted(target(*args, **kwargs))
         if name in MOVE:
-            return _moved(builder, target, args, kwargs)
+            return _moved(target, args, kwargs)
         if name in CONVERT:
-            return CONVERT[name](builder, *args, **kwargs)
+            args, kwargs = fx.node.map_aggregate((args, kwargs), _array)
+            return CONVERT[name](*args, **kwargs)
     except UnsupportedOperator as error:
         raise UnsupportedOperator(f"{title}: {error}; supported are {', '.join(SUPPORTED)}") from error
     except NetworkError as error:
@@ -159,77 +159,50 @@ def _one(builder: GraphBuilder, node: fx.Node, values: Mapping[str, Any]) -> Any
     raise UnsupportedOperator(f"{title} is not supported; supported are {', '.join(SUPPORTED)}")
 
 
-def _moved(builder: GraphBuilder, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _moved(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     x = args[0]
-    index = target(torch.from_numpy(lowering.positions(x)), *args[1:], **kwargs)
+    index = target(torch.from_numpy(x.positions()), *args[1:], **kwargs)
     if isinstance(index, tuple | list):
-        return tuple(lowering.rearrange(builder, x, part.numpy()) for part in index)
-    return lowering.rearrange(builder, x, index.numpy())
+        return tuple(x.rearrange(part.numpy()) for part in index)
+    return x.rearrange(index.numpy())
 
 
-def _array(x: Any) -> Array:
-    """A constant operand as float64."""
-    if isinstance(x, Value):
-        raise UnsupportedOperator("a product of two computed values is not affine")
-    return np.asarray(x.to(torch.float64).numpy() if isinstance(x, Tensor) else x, np.float64)
+def _array(x: Any) -> Any:
+    """A constant tensor as float64 numbers; anything else as it is."""
+    return x.to(torch.float64).numpy() if isinstance(x, Tensor) else x
 
 
-def _add(builder: GraphBuilder, x: Any, y: Any, *, alpha: float = 1) -> Value:
+def _add(x: Any, y: Any, *, alpha: float = 1) -> Value:
     """`x + alpha * y`."""
-    if isinstance(x, Value) and isinstance(y, Value):
-        return lowering.add(builder, x, y if alpha == 1 else lowering.affine(builder, y, alpha))
-    if isinstance(x, Value):
-        return lowering.affine(builder, x, 1.0, alpha * _array(y))
-    return lowering.affine(builder, y, alpha, _array(x))
+    if isinstance(y, Value) and not isinstance(x, Value):
+        return y.affine(alpha, x)
+    total: Value = x + (y if alpha == 1 else alpha * y)
+    return total
 
 
-def _mul(builder: GraphBuilder, x: Any, y: Any) -> Value:
-    return lowering.affine(builder, x, _array(y)) if isinstance(x, Value) else lowering.affine(builder, y, _array(x))
-
-
-def _div(builder: GraphBuilder, x: Any, y: Any) -> Value:
-    if isinstance(y, Value):
-        raise UnsupportedOperator("a division by a computed value is not affine")
-    divisor = _array(y)
-    if not bool(divisor.all()):
-        raise NetworkError("it divides by zero")
-    return lowering.affine(builder, x, 1.0 / divisor)
-
-
-def _matmul(builder: GraphBuilder, x: Any, y: Any) -> Value:
-    if isinstance(x, Value):
-        return lowering.matmul(builder, x, _array(y))
-    return lowering.matmul_left(builder, _array(x), y)
-
-
-def _addmm(builder: GraphBuilder, c: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+def _addmm(c: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Value:
     """`beta * c + alpha * x @ y`."""
-    product = _matmul(builder, x, y)
-    product = product if alpha == 1 else lowering.affine(builder, product, alpha)
-    return _add(builder, product, c, alpha=beta)
+    product = x @ y
+    return _add(product if alpha == 1 else alpha * product, c, alpha=beta)
 
 
-def _linear(builder: GraphBuilder, x: Value, weight: Any, bias: Any = None) -> Value:
-    product = lowering.matmul(builder, x, _array(weight).T)
-    return product if bias is None else _add(builder, product, bias)
+def _linear(x: Value, weight: Any, bias: Any = None) -> Value:
+    product = x @ constant(weight).T
+    return product if bias is None else _add(product, bias)
 
 
-def _convolution(
-    builder: GraphBuilder, x: Value, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], *rest: Any
-) -> Value:
+def _convolution(x: Value, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], *rest: Any) -> Value:
     dilation, transposed, _, groups = rest
     if transposed:
         raise UnsupportedOperator("a transposed convolution is not supported")
-    kernel = _array(weight)
-    window = lowering.flat_window(kernel.shape[2:], stride, (*padding, *padding), dilation)
-    return lowering.conv(builder, x, kernel, None if bias is None else _array(bias), window, groups)
+    window = flat_window(weight.shape[2:], stride, (*padding, *padding), dilation)
+    return x.conv(weight, bias, window, groups)
 
 
-def _batch_norm(builder: GraphBuilder, x: Value, gamma: Any, beta: Any, mean: Any, variance: Any, *rest: Any) -> Value:
-    center = _array(mean)
-    scale = np.ones_like(center) if gamma is None else _array(gamma)
-    shift = np.zeros_like(center) if beta is None else _array(beta)
-    return lowering.batch_norm(builder, x, (scale, shift, center, _array(variance)), float(rest[-1]))
+def _batch_norm(x: Value, gamma: Any, beta: Any, mean: Any, variance: Any, *rest: Any) -> Value:
+    scale = np.ones_like(mean) if gamma is None else gamma
+    shift = np.zeros_like(mean) if beta is None else beta
+    return x.batch_norm((scale, shift, mean, variance), float(rest[-1]))
 
 
 def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
@@ -237,7 +210,6 @@ def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
 
 
 def _max_pool(
-    builder: GraphBuilder,
     x: Value,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
@@ -246,12 +218,11 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Value:
     pads = _pair(padding) * 2
-    window = lowering.flat_window(_pair(kernel), _pair(stride or kernel), pads, _pair(dilation), ceil_mode)
-    return lowering.max_pool(builder, x, window)
+    window = flat_window(_pair(kernel), _pair(stride or kernel), pads, _pair(dilation), ceil_mode)
+    return x.on_image(GraphBuilder.max_pool, window)
 
 
 def _average_pool(
-    builder: GraphBuilder,
     x: Value,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
@@ -262,33 +233,27 @@ def _average_pool(
     count_padding = bool(rest[0]) if rest else True
     if rest[1:] and rest[1] is not None:
         raise UnsupportedOperator("a divisor of its own (divisor_override) is not supported")
-    window = lowering.flat_window(_pair(kernel), _pair(stride or kernel), _pair(padding) * 2, (1, 1), ceil_mode)
-    return lowering.average_pool(builder, x, window, count_padding)
+    window = flat_window(_pair(kernel), _pair(stride or kernel), _pair(padding) * 2, (1, 1), ceil_mode)
+    return x.on_image(GraphBuilder.average_pool, window, count_padding)
 
 
-def _total(
-    builder: GraphBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, *, average: bool, **_: Any
-) -> Value:
-    return lowering.total(builder, x, axes or range(len(x.shape)), keep, average)
+def _total(x: Value, axes: Sequence[int] | None = None, keep: bool = False, *, average: bool, **_: Any) -> Value:
+    return x.total(axes or range(len(x.shape)), keep, average)
 
 
-def _pad(builder: GraphBuilder, x: Value, pads: Sequence[int], fill: float = 0.0) -> Value:
+def _pad(x: Value, pads: Sequence[int], fill: float = 0.0) -> Value:
     """Pads are (before, after) of the last axis, then of the one before it, and so on."""
     widths = list(zip(pads[::2], pads[1::2], strict=True))
-    return lowering.pad(builder, x, [(0, 0)] * (len(x.shape) - len(widths)) + widths[::-1], fill)
+    return x.pad([(0, 0)] * (len(x.shape) - len(widths)) + widths[::-1], fill)
 
 
-def _clamp(builder: GraphBuilder, x: Value, low: float | None = None, high: float | None = None) -> Value:
+def _clamp(x: Value, low: float | None = None, high: float | None = None) -> Value:
     if low != 0 or high is not None:
         raise UnsupportedOperator("a clamp is supported from 0 upwards only, where it is a ReLU")
-    return lowering.relu(builder, x)
+    return x.relu()
 
 
-def _cat(builder: GraphBuilder, parts: Sequence[Any], axis: int = 0) -> Value:
-    return lowering.concatenate(builder, [p if isinstance(p, Value) else _array(p) for p in parts], axis)
-
-
-def _item(_: GraphBuilder, x: Any, i: int) -> Any:
+def _item(x: Any, i: int) -> Any:
     """A part of a result: batch normalisation and pooling give theirs first, then what training needs."""
     if isinstance(x, tuple):
         return x[i]
@@ -297,7 +262,7 @@ def _item(_: GraphBuilder, x: Any, i: int) -> Any:
     return x
 
 
-def _to_copy(_: GraphBuilder, x: Value, *, dtype: torch.dtype = torch.float32, **__: Any) -> Value:
+def _to_copy(x: Value, *, dtype: torch.dtype = torch.float32, **_: Any) -> Value:
     if dtype not in (torch.float32, torch.float64):
         raise UnsupportedOperator(f"a computed value can be cast to float or double only, not to {dtype}")
     return x
@@ -317,23 +282,23 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "add": _add,
     "addmm": _addmm,
     "avg_pool2d": _average_pool,
-    "cat": _cat,
+    "cat": lambda parts, axis=0: concatenate(parts, axis),
     "clamp": _clamp,
     "clamp_min": _clamp,
     "constant_pad_nd": _pad,
     "convolution": _convolution,
-    "div": _div,
+    "div": operator.truediv,
     "getitem": _item,
     "linear": _linear,
-    "matmul": _matmul,
+    "matmul": operator.matmul,
     "max_pool2d_with_indices": _max_pool,
     "mean": partial(_total, average=True),
-    "mm": _matmul,
-    "mul": _mul,
-    "mv": _matmul,
-    "neg": lambda builder, x: lowering.affine(builder, x, -1.0),
-    "relu": lowering.relu,
-    "sub": lambda builder, x, y, *, alpha=1: _add(builder, x, y, alpha=-alpha),
+    "mm": operator.matmul,
+    "mul": operator.mul,
+    "mv": operator.matmul,
+    "neg": operator.neg,
+    "relu": Value.relu,
+    "sub": lambda x, y, *, alpha=1: _add(x, y, alpha=-alpha),
     "sum": partial(_total, average=False),
 }
 
