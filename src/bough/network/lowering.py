@@ -4,6 +4,7 @@ In go values whose shape includes the batch axis, and numpy constants; out come 
 PyTorch modules share this, so that an operator is lowered once.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,12 +37,12 @@ class Value:
 
     def positions(self) -> NDArray[np.int64]:
         """The flat position of every element: what an operation that only moves elements is applied to."""
-        return np.arange(int(np.prod(self.shape, dtype=np.int64)), dtype=np.int64).reshape(self.shape)
+        return np.arange(math.prod(self.shape), dtype=np.int64).reshape(self.shape)
 
     def rearrange(self, index: NDArray[np.int64]) -> "Value":
         """The elements at `index`, in its shape: every slice, transposition and repetition is one of these."""
         small(index.shape)
-        if np.array_equal(index.reshape(-1), self.positions().reshape(-1)):
+        if index.size == math.prod(self.shape) and bool((index.reshape(-1) == np.arange(index.size)).all()):
             return Value(self.builder, self.node, index.shape)
         inner = index[0] if index.ndim > 1 and index.shape[0] == 1 else index.reshape(index.shape or (1,))
         node = self.builder.select(self.node, torch.from_numpy(np.array(inner, dtype=np.int64)))
@@ -53,7 +54,7 @@ class Value:
 
     def affine(self, factor: ArrayLike = 1.0, bias: ArrayLike = 0.0) -> "Value":
         """`factor * x + bias`, all three broadcast against each other."""
-        factor, bias = constant(factor), constant(bias)
+        factor, bias = constant(factor), np.asarray(bias, np.float64)
         x = self.broadcast(np.broadcast_shapes(self.shape, factor.shape, bias.shape))
         inner = self.builder.shape(x.node)
         factor, bias = (tensor(np.broadcast_to(t, x.shape)).reshape(inner) for t in (factor, bias))
@@ -101,7 +102,7 @@ class Value:
                 f"a value of shape {self.shape} cannot be multiplied by a constant of shape {weight.shape}"
             )
         features = weight.shape[0]
-        rows = int(np.prod(self.shape[:-1], dtype=np.int64))
+        rows = math.prod(self.shape[:-1])
         node = self.builder.reshape(self.node, (features,) if rows == 1 else (rows, features))
         node = self.builder.linear(node, tensor(weight.reshape(features, -1).T))
         return Value(self.builder, node, self.shape[:-1] + weight.shape[1:])
@@ -181,9 +182,9 @@ def constant(x: Any) -> NDArray[np.float64]:
     return np.asarray(x, np.float64)
 
 
-def tensor(array: Any) -> Tensor:
+def tensor(array: ArrayLike) -> Tensor:
     """A constant as a float64 tensor of its own."""
-    return torch.from_numpy(np.array(constant(array)))
+    return torch.from_numpy(np.array(array, dtype=np.float64))
 
 
 def small(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -195,7 +196,7 @@ def small(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def concatenate(parts: Sequence[Value | Array], axis: int) -> Value:
     """Values and constants joined along an axis, as a sum of the parts, each spread to the whole and masked."""
-    size = sum(int(np.prod(p.shape, dtype=np.int64)) for p in parts)
+    size = sum(math.prod(p.shape) for p in parts)
     if size > LARGEST_NODE:
         raise NetworkError(f"{size} elements joined are too many; up to {LARGEST_NODE} are supported")
     owner = np.concatenate([np.full(p.shape, i) for i, p in enumerate(parts)], axis)
