@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bough.budget import Deadline, OutOfTime
-from bough.errors import BoughError, SolverFailure
+from bough.errors import SolverFailure
 from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, MixedSolution, Watch
 from bough.solvers.program import Array, LinearProgram, MixedProgram, Solution, Status
 
@@ -40,6 +40,20 @@ MIXED_OPTIONS: dict[str, float | bool] = {
 }
 
 
+class _Limits:
+    """Sets limits of some columns, or of some rows; only those that change reach the solver."""
+
+    def __init__(self, lower: Array, upper: Array, change: Callable[..., object]) -> None:
+        self._lower, self._upper, self._change = lower.copy(), upper.copy(), change
+
+    def __call__(self, at: NDArray[np.int32], lower: Array, upper: Array) -> None:
+        changed = (self._lower[at] != lower) | (self._upper[at] != upper)
+        if changed.any():
+            at, lower, upper = at[changed], lower[changed], upper[changed]
+            self._lower[at], self._upper[at] = lower, upper
+            self._change(len(at), at, lower, upper)
+
+
 @final
 class Highs:
     """One model, kept in the solver and edited in place. Not thread-safe; not shared between searches."""
@@ -58,26 +72,11 @@ class Highs:
         _set(self._solver, "primal_feasibility_tolerance", value=1e-9)
         self._large = program.matrix.nnz > LARGE
         _load(self._solver, program)
-        self._column_lower, self._column_upper = program.column_lower.copy(), program.column_upper.copy()
-        self._row_lower, self._row_upper = program.row_lower.copy(), program.row_upper.copy()
+        self._size = len(program.cost), len(program.row_lower)
+        self.set_columns = _Limits(program.column_lower, program.column_upper, self._solver.changeColsBounds)
+        self.set_rows = _Limits(program.row_lower, program.row_upper, self._solver.changeRowsBounds)
         self._editable = program.editable
         self._entries = np.full(len(program.editable[0]), np.nan)
-
-    def set_columns(self, columns: NDArray[np.int32], lower: Array, upper: Array) -> None:
-        """Set limits of some columns; only those that change reach the solver."""
-        changed = (self._column_lower[columns] != lower) | (self._column_upper[columns] != upper)
-        if changed.any():
-            columns, lower, upper = columns[changed], lower[changed], upper[changed]
-            self._column_lower[columns], self._column_upper[columns] = lower, upper
-            self._solver.changeColsBounds(len(columns), columns, lower, upper)
-
-    def set_rows(self, rows: NDArray[np.int32], lower: Array, upper: Array) -> None:
-        """Set limits of some rows; only those that change reach the solver."""
-        changed = (self._row_lower[rows] != lower) | (self._row_upper[rows] != upper)
-        if changed.any():
-            rows, lower, upper = rows[changed], lower[changed], upper[changed]
-            self._row_lower[rows], self._row_upper[rows] = lower, upper
-            self._solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def set_entries(self, values: Array) -> None:
         """Set the editable matrix entries; only those that change reach the solver."""
@@ -93,18 +92,14 @@ class Highs:
         Raises `OutOfTime` at the deadline and `SolverFailure` where HiGHS ends without a usable answer.
         """
         try:
-            return self._answered(start, cutoff, deadline)
-        except SolverFailure:
-            if cutoff == np.inf:
-                raise
-            return self._answered(start, np.inf, deadline)  # version 1.15 may lack a ray under a cutoff only
-
-    def _answered(self, start: object | None, cutoff: float, deadline: Deadline) -> Solution:
-        try:
             return self._solve(start, cutoff, deadline)
-        except (BoughError, OutOfTime, MemoryError):
+        except (OutOfTime, MemoryError):
             raise
-        except Exception as error:  # whatever a native library lets through
+        except Exception as error:  # whatever a native library lets through, too
+            if cutoff < np.inf:
+                return self.solve(start, np.inf, deadline)  # version 1.15 may lack a ray under a cutoff only
+            if isinstance(error, SolverFailure):
+                raise
             raise SolverFailure(f"HiGHS failed ({type(error).__name__}: {str(error)[:100]})") from error
 
     def _solve(self, start: object | None, cutoff: float, deadline: Deadline) -> Solution:
@@ -144,7 +139,7 @@ class Highs:
             if not exists:
                 raise SolverFailure("HiGHS says infeasible but has no ray that shows it")
             duals = np.array(ray)
-        if len(columns) != len(self._column_lower) or len(duals) != len(self._row_lower):
+        if (len(columns), len(duals)) != self._size:
             raise SolverFailure("HiGHS gave a solution of another program's size")
         return Solution(
             ending,
