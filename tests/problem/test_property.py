@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support import ball_samples, box_around, clause, generator, integer, samples, tensor, with_ball
 
 from bough.errors import PropertyError
-from bough.problem.property import Ball, Box, Property, centre, image_property, stable_norm
+from bough.problem.property import Ball, Box, Property, image_property, stable_norm
 from bough.problem.vnnlib import write_property
 
 ONES, ZEROS = tensor([1.0, 1.0]), tensor([0.0, 0.0])
@@ -80,7 +80,7 @@ def test_an_image_in_every_norm(norm, p):
         return
     assert box.ball is not None
     assert (box.ball.p, box.ball.radius) == (p, 0.25)
-    torch.testing.assert_close(torch.from_numpy(centre(asked)), tensor([-1.0, 0.0, 0.325, 0.375]))
+    torch.testing.assert_close(asked.boxes[0].centre, tensor([-1.0, 0.0, 0.325, 0.375]))
     # A change of pixels by these much is that far, whatever the normalisation.
     change = tensor([0.1, -0.2, 0.05, 0.0])
     moved = box.ball.centre + change / tensor([0.5, 0.5, 2.0, 2.0])

@@ -167,7 +167,7 @@ def _robustness(options: argparse.Namespace) -> int:
     chosen = _search_options(options)
     from bough.api import load_network, load_problem
     from bough.problem.images import fitted, read_image
-    from bough.problem.property import centre, image_property
+    from bough.problem.property import image_property
     from bough.zoo.shipped import network_path
 
     loaded = load_network(network_path(options.network))
@@ -185,7 +185,7 @@ def _robustness(options: argparse.Namespace) -> int:
         norm=options.norm,
     )
     problem = load_problem(loaded, asked)
-    seen = int(loaded.reference.run(centre(asked)).argmax())
+    seen = int(loaded.reference.run(asked.boxes[0].centre.numpy()).argmax())
     if seen != options.label and not options.quiet:
         say(f"note: the network gives the image itself class {seen}, not {options.label}")
     name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")

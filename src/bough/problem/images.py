@@ -3,6 +3,7 @@
 import io
 import math
 import zipfile
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +51,12 @@ def fitted(pixels: Tensor, shape: tuple[int, ...]) -> Tensor:
     Where either is a plain vector, the image goes row by row; any other difference of shape is an error, since the
     numbers would fit and the image would be another one.
     """
-    bare, wanted = (_without_leading_ones(tuple(s)) for s in (pixels.shape, shape))
+    bare, wanted = (list(dropwhile((1).__eq__, s)) for s in (pixels.shape, shape))
     vector = (pixels.ndim == 1 or sum(n != 1 for n in shape) <= 1) and pixels.numel() == math.prod(shape)
     if bare != wanted and not vector:
         sizes = [" x ".join(map(str, s)) or "one number" for s in (pixels.shape, shape)]
         raise PropertyError(f"the image is {sizes[0]}, the network takes {sizes[1]} (channels first)")
     return pixels.reshape(shape)
-
-
-def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    while shape and shape[0] == 1:
-        shape = shape[1:]
-    return shape
 
 
 def as_pixels(image: Tensor | NDArray[Any]) -> Tensor:

@@ -56,12 +56,8 @@ def _instance(cells: list[str], folder: Path, place: str) -> Instance:
         timeout = math.nan
     if not (math.isfinite(timeout) and timeout > 0):
         raise BadInput(f"{place}: the timeout {cells[2][:40]!r} is no positive number of seconds; give one")
-    network = _present(folder / cells[0], "network", place)
-    return Instance(network, _present(folder / cells[1], "property", place), timeout)
-
-
-def _present(path: Path, kind: str, place: str) -> Path:
-    path = resolve(path)
-    if not is_there(path):
-        raise BadInput(f"{place}: no {kind} at {path}, nor with .gz; give its path relative to the CSV")
-    return path
+    network, asked = (resolve(folder / cell) for cell in cells[:2])
+    for kind, path in (("network", network), ("property", asked)):
+        if not is_there(path):
+            raise BadInput(f"{place}: no {kind} at {path}, nor with .gz; give its path relative to the CSV")
+    return Instance(network, asked, timeout)

@@ -71,23 +71,14 @@ def parse_model(data: bytes) -> ModelProto:
 
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor stored in a model, in subgraphs and functions too."""
-    graphs: list[GraphProto] = [model.graph]
-    for training in model.training_info:
-        graphs += (training.initialization, training.algorithm)
-    nodes: list[NodeProto] = [node for function in model.functions for node in function.node]
-    while graphs or nodes:
-        if graphs:
-            graph = graphs.pop()
-            yield from graph.initializer
-            for sparse in graph.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
-            nodes.extend(graph.node)
-        while nodes:
-            for attribute in nodes.pop().attribute:
-                graphs.extend((attribute.g, *attribute.graphs))
-                yield from (attribute.t, *attribute.tensors)
-                for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                    yield from (sparse.values, sparse.indices)
+    messages: list[Any] = [model]
+    while messages:
+        message = messages.pop()
+        if isinstance(message, TensorProto):
+            yield message
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                messages.extend([value] if hasattr(value, "ListFields") else value)
 
 
 def input_shape(model: ModelProto) -> tuple[str, tuple[int, ...]]:
@@ -166,7 +157,7 @@ def _convert(model: ModelProto) -> Network:
     computed = 0  # elements of constants that are not stored in the file
     for node in _live(graph.node, output):
         inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
-        builder.label = node.name or (node.output[0] if node.output else "")
+        builder.label = node.name or node.output[0]
         values[node.output[0]] = value = _one(node, inputs)
         computed += value.size if isinstance(value, np.ndarray) else 0
         if computed > MOST_ELEMENTS:
@@ -203,7 +194,7 @@ def _lookup(node: NodeProto, name: str, values: dict[str, Result], stored: Mappi
 
 
 def _title(node: NodeProto) -> str:
-    return str(node.name or (node.output[0] if node.output else "?"))
+    return str(node.name or node.output[0])
 
 
 def _array(tensor: TensorProto, name: str) -> Array:

@@ -285,11 +285,6 @@ def image_property(  # noqa: PLR0913 - the words in which the question is asked
     return robustness_property(inputs, radii, label, targets, classes, limits, ball)
 
 
-def centre(prop: Property) -> NDArray[np.float64]:
-    """The centre of the first ball, or the middle of the first box, flat."""
-    return np.asarray(prop.boxes[0].centre.numpy())
-
-
 def stable_norm(v: Tensor, p: float) -> Tensor:
     """The norm of each row, scaled by its largest element, so that no square overflows or vanishes."""
     largest = v.abs().amax(dim=-1, keepdim=True)

@@ -49,9 +49,7 @@ class Reference:
             raise NetworkError(f"ONNX Runtime refuses the network: {sentence(error)}") from error
 
     def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Outputs [outputs] at the point `x` [inputs], or [batch, outputs] at [batch, inputs], as the model's type."""
-        if x.ndim == 2:
-            return np.stack([self.run(point) for point in x])
+        """Outputs [outputs] at the point `x` [inputs], as the model's type."""
         try:
             (y,) = self._session.run([self._output], {self.input: x.astype(self.dtype).reshape(self.shape)})
         except Exception as error:  # ONNX Runtime's own exceptions share no base

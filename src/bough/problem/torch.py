@@ -22,7 +22,7 @@ from torch import Tensor, fx, nn
 from bough.errors import NetworkError, UnsupportedOperator
 from bough.network.graph import Network
 from bough.network.lowering import Value, concatenate, constant, flat_window, network_input
-from bough.network.rewrite import GraphBuilder, fold_scales
+from bough.network.rewrite import GraphBuilder, Window, fold_scales
 
 
 class ModuleReference:
@@ -37,9 +37,7 @@ class ModuleReference:
         self.dtype: np.dtype[np.floating[Any]] = np.dtype(str(self._like.dtype).removeprefix("torch."))
 
     def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Outputs [outputs] at the point `x` [inputs], or [batch, outputs] at [batch, inputs], as the module's type."""
-        if x.ndim == 2:
-            return np.stack([self.run(point) for point in x])
+        """Outputs [outputs] at the point `x` [inputs], as the module's type."""
         try:
             with _evaluating(self._module), torch.no_grad():
                 y = self._module(torch.from_numpy(np.array(x)).to(self._like).reshape(1, *self._shape))
@@ -209,17 +207,14 @@ def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
     return (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[-1])
 
 
-def _max_pool(
-    x: Value,
+def _window(
     kernel: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
-) -> Value:
-    pads = _pair(padding) * 2
-    window = flat_window(_pair(kernel), _pair(stride or kernel), pads, _pair(dilation), ceil_mode)
-    return x.on_image(GraphBuilder.max_pool, window)
+) -> Window:
+    return flat_window(_pair(kernel), _pair(stride or kernel), _pair(padding) * 2, _pair(dilation), ceil_mode)
 
 
 def _average_pool(
@@ -228,12 +223,12 @@ def _average_pool(
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     ceil_mode: bool = False,
-    *rest: Any,
+    count_padding: bool = True,
+    divisor: int | None = None,
 ) -> Value:
-    count_padding = bool(rest[0]) if rest else True
-    if rest[1:] and rest[1] is not None:
+    if divisor is not None:
         raise UnsupportedOperator("a divisor of its own (divisor_override) is not supported")
-    window = flat_window(_pair(kernel), _pair(stride or kernel), _pair(padding) * 2, (1, 1), ceil_mode)
+    window = _window(kernel, stride, padding, ceil_mode=ceil_mode)
     return x.on_image(GraphBuilder.average_pool, window, count_padding)
 
 
@@ -291,7 +286,7 @@ CONVERT: Mapping[str, Callable[..., Any]] = {
     "getitem": _item,
     "linear": _linear,
     "matmul": operator.matmul,
-    "max_pool2d_with_indices": _max_pool,
+    "max_pool2d_with_indices": lambda x, *window: x.on_image(GraphBuilder.max_pool, _window(*window)),
     "mean": partial(_total, average=True),
     "mm": operator.matmul,
     "mul": operator.mul,

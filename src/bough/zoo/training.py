@@ -306,7 +306,7 @@ def finish(
     images = test_set.seen(test_set.pixels[:64]).cpu()
     with torch.no_grad():
         ours = host(images).numpy()
-    theirs = reference.run(images.flatten(1).numpy())
+    theirs = np.stack([reference.run(x) for x in images.flatten(1).numpy()])
     difference = float(np.abs(ours - theirs).max())
     if not difference <= 1e-4 * max(1.0, float(np.abs(ours).max())):
         raise NetworkError(
