@@ -44,9 +44,7 @@ class BaselineRun:
     def try_point(self, clause: int, point: Tensor) -> bool:
         """Whether a point of the clause's box is a counterexample, which is then kept."""
         box = self.problem.clauses[clause].box
-        outputs = walk.evaluate(self.problem.network, point.reshape(1, *self.problem.network.input_shape)).reshape(
-            1, -1
-        )
+        outputs = walk.evaluate(self.problem.network, point)
         margin = min(float(c.margins(outputs)) for c in self.problem.clauses if c.box == box)
         self.upper = min(self.upper, margin)
         if margin <= 0:
@@ -58,11 +56,9 @@ class BaselineRun:
         self.current_nodes = nodes
         self.claimed[clause] = bound
         shown = f"{bound:.4g}" if math.isfinite(bound) else "-"
-        clauses = len(self.problem.clauses)
         seconds = self.deadline.elapsed()
-        self.say(
-            f"clause {clause + 1} of {clauses}   bound {shown}   {self.nodes + nodes} nodes   {seconds:.0f} s", seconds
-        )
+        place = f"clause {clause + 1} of {len(self.problem.clauses)}"
+        self.say(f"{place}   bound {shown}   {self.nodes + nodes} nodes   {seconds:.0f} s", seconds)
 
     def is_proved(self, clause: int) -> bool:
         """Whether bough's own bounds prove a clause."""
@@ -123,7 +119,7 @@ class AbstractBaseline(ABC):
         else:
             verdict = Verdict.VERIFIED
             reason = "no point of the box is unsafe, proved without the solver"
-        lower = min((run.proved.get(k, -math.inf) for k in clauses), default=-math.inf)
+        lower = min(run.proved.get(k, -math.inf) for k in clauses)
         nodes = run.nodes + run.current_nodes
         notes = {"nodes": float(nodes), "solver_bound": min(run.claimed.values(), default=math.inf)}
         return Result(

@@ -60,7 +60,9 @@ class GradientAttack(AbstractFalsifier):
         best_margin = points.new_full((count,), torch.inf)
         for k in range(self.steps + 1):
             points = points.detach().requires_grad_()
-            margins = _margins(walk.evaluate(network, points.to(dtype)).double(), clauses, which)
+            outputs = walk.evaluate(network, points.to(dtype)).double()
+            # The margin of each point by its own clause.
+            margins = torch.stack([c.margins(outputs) for c in clauses], dim=1).gather(1, which[:, None])[:, 0]
             better = margins.detach() < best_margin
             best = torch.where(better[:, None], points.detach(), best)
             best_margin = torch.where(better, margins.detach(), best_margin)
@@ -80,9 +82,3 @@ def _downhill(gradient: Tensor, box: Box) -> Tensor:
     # Of length 1 for l2. For l1 the largest element is 1: projecting then leaves the few steepest inputs.
     size = stable_norm(slope, 2 if box.ball.p == 2 else torch.inf)
     return 2 * box.ball.radius * slope / size.clamp(min=torch.finfo(size.dtype).tiny)[:, None] / box.ball.scale
-
-
-def _margins(outputs: Tensor, clauses: list[Clause], which: Tensor) -> Tensor:
-    """The margin of each point by its own clause."""
-    margins = torch.stack([c.margins(outputs) for c in clauses], dim=1)
-    return margins.gather(1, which[:, None])[:, 0]

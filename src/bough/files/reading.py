@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from bough.errors import BadInput
 
@@ -50,9 +50,21 @@ def read_bytes(path: str | Path, limit: int, error_class: type[BadInput]) -> byt
     """
     path = resolve(path)
     try:
-        with path.open("rb") as file:
-            read = _unzipped if path.suffix == ".gz" else _bounded
-            return read(file, path, limit, error_class)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            # In chunks, so that a gzip bomb costs no more memory than the limit.
+            contents = io.BytesIO()
+            while chunk := file.read(_CHUNK):
+                if contents.tell() + len(chunk) > limit:
+                    raise error_class(
+                        f"{path} holds more than {limit:,} bytes, the most bough reads here; give a smaller file"
+                    )
+                contents.write(chunk)
+            return contents.getvalue()
+    except EOFError:
+        raise error_class(f"{path} ends in the middle of its gzip data; fetch the file again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        advice = "fetch it again, or drop .gz from its name"
+        raise error_class(f"{path} is no sound gzip file ({error}); {advice}") from None
     except IsADirectoryError:
         raise error_class(f"{path} is a directory; give the file in it") from None
     except FileNotFoundError:
@@ -60,24 +72,3 @@ def read_bytes(path: str | Path, limit: int, error_class: type[BadInput]) -> byt
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character in it
         reason = getattr(error, "strerror", None) or error
         raise error_class(f"{path} cannot be read: {reason}; check its path and permissions") from None
-
-
-def _unzipped(file: BinaryIO, path: Path, limit: int, error_class: type[BadInput]) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
-            return _bounded(unzipped, path, limit, error_class)
-    except EOFError:
-        raise error_class(f"{path} ends in the middle of its gzip data; fetch the file again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        advice = "fetch it again, or drop .gz from its name"
-        raise error_class(f"{path} is no sound gzip file ({error}); {advice}") from None
-
-
-def _bounded(file: BinaryIO | gzip.GzipFile, path: Path, limit: int, error_class: type[BadInput]) -> bytes:
-    # In chunks, so that a gzip bomb costs no more memory than the limit.
-    contents = io.BytesIO()
-    while chunk := file.read(_CHUNK):
-        if contents.tell() + len(chunk) > limit:
-            raise error_class(f"{path} holds more than {limit:,} bytes, the most bough reads here; give a smaller file")
-        contents.write(chunk)
-    return contents.getvalue()

@@ -42,15 +42,6 @@ class NoWorker(BadInput):
     """Worker processes do not even start: the memory limit leaves no room, or the installation is broken."""
 
 
-def _nothing() -> None:
-    pass
-
-
-def _never(answer: Any) -> bool:
-    del answer
-    return False
-
-
 @dataclass(frozen=True)
 class Limits:
     """What ends a job from outside: seconds beyond its own time limit, and GB of memory."""
@@ -133,7 +124,8 @@ class _Worker:
         if -status == signal.SIGKILL:
             end = "the process was killed (SIGKILL), as a rule by the system because memory ran out"
         elif status < 0:
-            end = f"the process crashed ({_signal_name(-status)})"
+            names = {number.value: number.name for number in signal.Signals}
+            end = f"the process crashed ({names.get(-status, f'signal {-status}')})"
         words = self.last_words()
         return f"{end}; its last words: {words}" if words else end
 
@@ -143,13 +135,6 @@ class _Worker:
         self._words.seek(max(0, size - 10 * WORDS))
         lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines()]
         return next((line[:WORDS] for line in reversed(lines) if line), "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 @final
@@ -162,9 +147,9 @@ class Pool(AbstractPool):
     def __init__(
         self,
         jobs: int,
-        prepare: Job = Job(_nothing),  # noqa: B008 - it never changes
+        prepare: Job = Job(tuple),  # noqa: B008 - it never changes, and does nothing
         limits: Limits | None = None,
-        spent: Callable[[Any], bool] = _never,
+        spent: Callable[[Any], bool] = lambda _: False,
         environments: Sequence[Mapping[str, str]] = ({},),
     ) -> None:
         self.jobs = jobs
@@ -206,8 +191,7 @@ class Pool(AbstractPool):
             self._drop(worker)
 
     def _hire(self) -> _Worker:
-        taken = {worker.slot for worker in self._workers}
-        slot = next(k for k in range(self.jobs) if k not in taken)
+        slot = min({*range(self.jobs)} - {worker.slot for worker in self._workers})
         worker = _Worker(slot, self._environments[slot % len(self._environments)], self._prepare)
         self._workers.append(worker)
         return worker

@@ -42,7 +42,8 @@ def begun() -> None:
 def serve(descriptor: int, parent: int) -> None:
     """Answer calls; the first one makes ready, and its answer is not wanted."""
     _end_with(parent)
-    _offer_as_victim()
+    with suppress(OSError):  # not on this system, or not allowed
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO, encoding="ascii")
     door = Connection(descriptor)
     word = READY
     _doors.append(door)
@@ -89,8 +90,3 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         sleep(0.5)
     os._exit(1)
-
-
-def _offer_as_victim() -> None:
-    with suppress(OSError):  # not on this system, or not allowed
-        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO, encoding="ascii")

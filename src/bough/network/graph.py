@@ -4,9 +4,9 @@ flat.
 
 import math
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -62,12 +62,8 @@ class Network:
     @cached_property
     def slices(self) -> dict[int, slice]:
         """For each ReLU node, its part of the flat numbering."""
-        starts = {}
-        start = 0
-        for i in self.relus:
-            starts[i] = slice(start, start + self.nodes[i].size)
-            start += self.nodes[i].size
-        return starts
+        sizes = [self.nodes[i].size for i in self.relus]
+        return {i: slice(end - n, end) for i, n, end in zip(self.relus, sizes, accumulate(sizes), strict=True)}
 
     @property
     def neurons(self) -> int:
@@ -87,11 +83,11 @@ class Network:
     @cached_property
     def affine(self) -> dict[int, tuple[AbstractAffine, list[Shape]]]:
         """For each affine node, its operator, and the shapes of its inputs."""
-        found = {}
-        for i, node in enumerate(self.nodes):
-            if not isinstance(node.op, Input | Relu):
-                found[i] = node.op, [self.nodes[j].shape for j in node.inputs]
-        return found
+        return {
+            i: (node.op, [self.nodes[j].shape for j in node.inputs])
+            for i, node in enumerate(self.nodes)
+            if not isinstance(node.op, Input | Relu)
+        }
 
     def on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> "Network":
         """The same network with its weights on a device, in a precision, made once."""
@@ -158,9 +154,5 @@ def _ones(t: Tensor) -> Tensor:
 
 
 def _moved(op: Operator, device: torch.device, dtype: torch.dtype) -> Operator:
-    def moved(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return value.to(device, dtype) if value.is_floating_point() else value.to(device)
-
-    return replace(op, **{f.name: moved(getattr(op, f.name)) for f in fields(op)})
+    tensors = ((name, t) for name, t in vars(op).items() if isinstance(t, Tensor))
+    return replace(op, **{name: t.to(device, dtype if t.is_floating_point() else t.dtype) for name, t in tensors})

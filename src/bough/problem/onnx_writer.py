@@ -79,9 +79,9 @@ def _linear(writer: _Writer, op: Linear, shape: Shape, name: str, inputs: list[s
     bias = writer.weights(f"{name}.bias", op.bias)
     if len(shape) == 1:
         writer.append("Gemm", [*inputs, writer.weights(f"{name}.weight", op.weight), bias], name, transB=1)
-        return
-    product = writer.append("MatMul", [*inputs, writer.weights(f"{name}.weight", op.weight.T)], f"{name}.product")
-    writer.append("Add", [product, bias], name)
+    else:
+        weight = writer.weights(f"{name}.weight", op.weight.T)
+        writer.append("Add", [writer.append("MatMul", [*inputs, weight], f"{name}.product"), bias], name)
 
 
 def _conv(writer: _Writer, op: Conv, _: Shape, name: str, inputs: list[str]) -> None:

@@ -63,7 +63,8 @@ def _shapes(query: Any, name: str) -> dict[str, list[int]]:
     if network.hidden:
         hidden = network.hidden[0].name
         raise PropertyError(f"{name} declares the hidden node {hidden}; only inputs and outputs are supported")
-    for noun, tensors in (("input", network.inputs), ("output", network.outputs)):
+    shapes = {}
+    for letter, noun, tensors in (("X", "input", network.inputs), ("Y", "output", network.outputs)):
         if len(tensors) != 1:
             names = ", ".join(tensor.name for tensor in tensors)
             raise PropertyError(f"{name} declares {len(tensors)} {noun} tensors ({names}); only one is supported")
@@ -71,8 +72,7 @@ def _shapes(query: Any, name: str) -> dict[str, list[int]]:
         tensor, sort = str(tensors[0]).split()[1:3]
         if sort not in _SORTS:
             raise PropertyError(f"{name}: {noun} {tensor} has elements of type {sort}; only real ones are supported")
-    shapes = {"X": list(network.inputs[0].shape), "Y": list(network.outputs[0].shape)}
-    for noun, shape in zip(("input", "output"), shapes.values(), strict=True):
+        shapes[letter] = shape = list(tensors[0].shape)
         if not 0 < math.prod(shape) <= MAX_NUMBERS or min(shape, default=1) < 1:
             raise PropertyError(f"{name}: an {noun} of shape {shape} has no elements, or more than {MAX_NUMBERS:,}")
     return shapes
