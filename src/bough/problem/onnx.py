@@ -400,13 +400,22 @@ def _constant_of_shape(call: Call) -> Array:
     return np.full(small(tuple(int(n) for n in call.constant(0))), fill)
 
 
-def _divide(call: Call) -> Array:
-    x, y = call.constant(0), call.constant(1)
-    if x.dtype.kind == "i" and y.dtype.kind == "i":
-        if not bool(y.all()):
-            raise NetworkError("it divides an integer by zero")
-        return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)))  # ONNX rounds towards zero
-    return np.asarray(x / y)
+# Operators on constants or values.
+
+
+def _divide(call: Call) -> Any:
+    x, y = call.any(0), call.any(1)
+    if isinstance(x, Value) or isinstance(y, Value) or x.dtype.kind != "i" or y.dtype.kind != "i":
+        return x / y
+    if not bool(y.all()):
+        raise NetworkError("it divides an integer by zero")
+    return np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))  # ONNX rounds towards zero
+
+
+def _concat(call: Call) -> Result:
+    parts: list[Any] = [call.any(i) for i in range(len(call.inputs))]
+    join = concatenate if any(isinstance(part, Value) for part in parts) else np.concatenate
+    return join(parts, call.attributes["axis"])
 
 
 # Operators on values.
@@ -418,16 +427,15 @@ def _gemm(call: Call) -> Value:
     alpha, beta = (float(call.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
     if not isinstance(a, Value) and not isinstance(b, Value):
         raise UnsupportedOperator("a product of constants alone is supported as MatMul only")
-    product = a @ (alpha * constant(b)) if isinstance(a, Value) else (alpha * constant(a)) @ b
+    product: Value = a @ (alpha * constant(b)) if isinstance(a, Value) else (alpha * constant(a)) @ b
     if not call.given(2) or beta == 0:
         return product
     c = call.any(2)
-    if not isinstance(c, Value):
-        c = constant(c)
+    c = c if isinstance(c, Value) else constant(c)
     return product + (c if beta == 1 else beta * c)
 
 
-def _turned(call: Call, i: int, attribute: str) -> Result:
+def _turned(call: Call, i: int, attribute: str) -> Any:
     x = call.any(i)
     if len(x.shape) != 2:
         raise NetworkError(f"input {i} is no matrix but of shape {x.shape}")
@@ -513,12 +521,6 @@ def _pad(call: Call) -> Value:
     return x.pad(widths, fill)
 
 
-def _concat(call: Call) -> Result:
-    parts = [call.any(i) for i in range(len(call.inputs))]
-    join = concatenate if any(isinstance(part, Value) for part in parts) else np.concatenate
-    return join(parts, call.attributes["axis"])
-
-
 def _cast_value(call: Call) -> Value:
     if call.attributes["to"] not in (TensorProto.FLOAT, TensorProto.DOUBLE):
         raise UnsupportedOperator("a computed value can be cast to float or double only")
@@ -531,8 +533,10 @@ def _shape(call: Call) -> Array:
     return np.array(call.any(0).shape[start:end], np.int64)
 
 
-_ARITHMETIC: Mapping[str, Callable[[Call], Any]] = {
+_EITHER: Mapping[str, Callable[[Call], Any]] = {
     "Add": lambda call: call.any(0) + call.any(1),
+    "Concat": _concat,
+    "Div": _divide,
     "Mul": lambda call: call.any(0) * call.any(1),
     "Neg": lambda call: -call.any(0),
     "Sub": lambda call: call.any(0) - call.any(1),
@@ -552,25 +556,21 @@ MOVE: Mapping[str, Callable[[Call, Array], Any]] = {
 }
 
 CONSTANT: Mapping[str, Callable[[Call], Any]] = {
-    **_ARITHMETIC,
+    **_EITHER,
     "Cast": _cast,
-    "Concat": _concat,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "Div": _divide,
     "MatMul": lambda call: np.matmul(call.weight(0), call.weight(1)),
     "Reciprocal": lambda call: 1.0 / call.constant(0),
     "Sqrt": lambda call: np.sqrt(call.constant(0)),
 }
 
 CONVERT: Mapping[str, Callable[[Call], Result]] = {
-    **_ARITHMETIC,
+    **_EITHER,
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
     "Cast": _cast_value,
-    "Concat": _concat,
     "Conv": _conv,
-    "Div": lambda call: call.any(0) / call.any(1),
     "Gemm": _gemm,
     "GlobalAveragePool": lambda call: call.value(0).on_image(GraphBuilder.global_average_pool),
     "MatMul": lambda call: call.any(0) @ call.any(1),

@@ -127,13 +127,6 @@ def _constants(program: "torch.export.ExportedProgram") -> Iterator[tuple[str, T
             yield placeholder, tensor
 
 
-def _hosted(x: Any) -> Any:
-    """What an operator gave for constants, on the host."""
-    if isinstance(x, tuple | list):
-        return tuple(_hosted(part) for part in x)
-    return x.detach().cpu() if isinstance(x, Tensor) else x
-
-
 def _one(node: fx.Node, values: Mapping[str, Any]) -> Any:
     """The value of one node of the exported graph."""
     target: Any = node.target
@@ -142,7 +135,7 @@ def _one(node: fx.Node, values: Mapping[str, Any]) -> Any:
     title = f"node {node.name!r}: operator {name}"
     try:
         if not any(isinstance(values.get(n.name), Value | tuple) for n in node.all_input_nodes):
-            return _hosted(target(*args, **kwargs))
+            return fx.node.map_aggregate(target(*args, **kwargs), lambda x: x.cpu() if isinstance(x, Tensor) else x)
         if name in MOVE:
             return _moved(target, args, kwargs)
         if name in CONVERT:

@@ -24,8 +24,6 @@ WAIT_SECONDS = 0.05  # Python looks this often after a HiGHS that runs beside it
 LARGE = 20_000  # from so many matrix entries on, interior point and crossover solve a cold program, not simplex
 
 MIXED_OPTIONS: dict[str, float | bool] = {
-    "output_flag": False,
-    "threads": 1,
     "primal_feasibility_tolerance": TOLERANCE,
     "dual_feasibility_tolerance": TOLERANCE,
     "mip_feasibility_tolerance": TOLERANCE,
@@ -59,9 +57,7 @@ class Highs:
     """One model, kept in the solver and edited in place. Not thread-safe; not shared between searches."""
 
     def __init__(self, program: LinearProgram) -> None:
-        self._solver: Any = highspy.Highs()
-        _set(self._solver, "output_flag", value=False)
-        _set(self._solver, "threads", value=1)
+        self._solver = _quiet()
         _set(self._solver, "random_seed", value=0)
         # Measured on children of the paper's Base network: without scaling, and with Devex prices instead of steepest
         # edge (whose weights are computed anew for every start), a warm solve takes a third of the time; tighter
@@ -169,7 +165,7 @@ class HighsMixed(AbstractMixedSolver):
         That is not given to HiGHS as a cutoff (`objective_bound`): under one, version 1.15 called a point optimal that
         was far above better ones below the cutoff (soundness/known/seed12_case483_mip.json).
         """
-        solver: Any = highspy.Highs()
+        solver = _quiet()
         for name, value in MIXED_OPTIONS.items():
             _set(solver, name, value=value)
         _set(solver, "random_seed", value=self.seed % (1 << 31))
@@ -241,6 +237,14 @@ class _MixedRun:
             dual = float(info.mip_dual_bound) if mixed else best
             return MixedSolution(Ending.OPTIMAL, min(dual, best), nodes)
         raise SolverFailure(f"HiGHS ended with status {solver.modelStatusToString(status)}")
+
+
+def _quiet() -> Any:
+    """A solver on one thread that prints nothing."""
+    solver = highspy.Highs()
+    _set(solver, "output_flag", value=False)
+    _set(solver, "threads", value=1)
+    return solver
 
 
 def _set(solver: Any, name: str, *, value: float | str | bool) -> None:
