@@ -1,9 +1,10 @@
 """Jobs enter, and what became of each leaves: what every pool promises, and the simplest pool, this process itself."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
@@ -47,7 +48,7 @@ class Ended:
         raise LostWorker("a process was lost, as a rule because memory ran out; go on with fewer --jobs")
 
 
-class AbstractPool(ABC):
+class AbstractPool(AbstractContextManager["AbstractPool"]):
     """Works on up to `jobs` jobs at once, each under a key; use it as a context, which ends what is still at work."""
 
     jobs: int
@@ -68,9 +69,6 @@ class AbstractPool(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End what is at work."""
-
-    def __enter__(self) -> "AbstractPool":  # noqa: PYI034 - `Self` came with Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

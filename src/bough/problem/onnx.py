@@ -89,15 +89,12 @@ def input_shape(model: ModelProto) -> tuple[str, tuple[int, ...]]:
         raise NetworkError(f"input {info.name!r} is no floating-point tensor of known shape")
     shape = []
     for axis, dim in enumerate(kind.shape.dim):
-        if dim.dim_value > 0:
-            shape.append(dim.dim_value)
-        elif axis == 0:
-            shape.append(1)
-        else:
+        if axis and dim.dim_value <= 0:
             length = dim.dim_param or str(dim.dim_value)
             raise NetworkError(
                 f"input {info.name!r} has length {length!r} on axis {axis}; only the batch axis may be left open"
             )
+        shape.append(max(dim.dim_value, 1))
     return info.name, tuple(shape)
 
 
