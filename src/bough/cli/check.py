@@ -4,28 +4,23 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bough.cli.shared import NETWORK_HELP, Commands, print_verdict, say
+from bough.cli.shared import NETWORK_HELP, Command, declare, print_verdict, say
 from bough.files.writing import check_writable, write_text
 
 if TYPE_CHECKING:
     from bough.problem.problem import Problem
 
 
-def add(commands: Commands) -> None:
-    """Declare `bough check` and its options."""
-    check = commands.add("check", help="check the certificate that `verify --certificate` wrote")
-    check.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
-    check.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
-    check.add_argument("certificate", metavar="CERTIFICATE", type=Path)
-    check.add_argument("--exact", action="store_true", help="in rational arithmetic, for small networks")
-    check.add_argument(
-        "--aptp",
-        metavar="FILE",
-        type=Path,
-        help="write the tree of a valid proof as an activation-pattern tree for APTPchecker; one file a clause",
-    )
-    check.add_argument("--quiet", action="store_true", help="print the answer only")
-    check.set_defaults(run=_check)
+def check(command: Command) -> None:
+    """Declare the options of `bough check`."""
+    declare(command, "network", "NETWORK", NETWORK_HELP, Path)
+    declare(command, "property", "PROPERTY", ".vnnlib or .vnnlib.gz", Path)
+    command.add_argument("certificate", metavar="CERTIFICATE", type=Path)
+    command.add_argument("--exact", action="store_true", help="in rational arithmetic, for small networks")
+    words = "write the tree of a valid proof as an activation-pattern tree for APTPchecker; one file a clause"
+    declare(command, "--aptp", "FILE", words, Path)
+    command.add_argument("--quiet", action="store_true", help="print the answer only")
+    command.set_defaults(run=_check)
 
 
 def _check(options: argparse.Namespace) -> int:

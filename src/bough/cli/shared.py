@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bough.errors import BadInput, OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from bough.budget import Deadline
@@ -15,29 +17,21 @@ if TYPE_CHECKING:
 
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 MOST_THREADS = 1024
+DEVICES = ("auto", "cpu", "cuda")
 NETWORK_HELP = ".onnx or .onnx.gz, or the name of a network that comes with bough: mnist_base, mnist_wide, mnist_deep"
 
 
-class Commands:
-    """The commands of a command line, listed by `--help` under headings."""
+class Command(argparse.ArgumentParser):
+    """A command; its options are declared when it is called, so that start-up pays for no other's."""
 
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parser = parser
-        self._made = parser.add_subparsers(prog="bough", metavar="COMMAND", help=argparse.SUPPRESS)
-        self._heading = ""
+    def __init__(self, *, declare: "Callable[[Command], None]", **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self._declare = declare
 
-    def heading(self, words: str) -> None:
-        """Begin a group of commands."""
-        self._heading = words
-
-    def add(self, name: str, *, help: str) -> argparse.ArgumentParser:  # noqa: A002 - as argparse calls it
-        """Add a command to the group."""
-        listed = self._parser.epilog or ""
-        if self._heading:
-            listed = f"{listed}\n{self._heading}:\n"
-            self._heading = ""
-        self._parser.epilog = f"{listed}  {name:14s} {help}\n"
-        return self._made.add_parser(name, allow_abbrev=False, description=f"{help[0].upper()}{help[1:]}.")
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Declare the options, and read them."""
+        self._declare(self)
+        return super().parse_known_args(args, namespace)
 
 
 class RareOptions:
@@ -57,9 +51,22 @@ class RareOptions:
 
         command.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, also those of rare use")
 
-    def add(self, flag: str, *, help: str, **settings: Any) -> None:  # noqa: A002 - as argparse calls it
+    def add_argument(self, flag: str, *, help: str, **settings: Any) -> None:  # noqa: A002 - as argparse calls it
         """Add an option."""
         self._help.append((self._command.add_argument(flag, help=argparse.SUPPRESS, **settings), help))
+
+
+def declare(
+    to: Any, name: str, values: str | tuple[str, ...], words: str, kind: Any = str, default: Any = None, **more: Any
+) -> None:
+    """Declare an argument or an option that takes a value; `to` is a command, or a group of its options.
+
+    `values` is a word for what it takes, or all that it may take, the default first.
+    """
+    if isinstance(values, str):
+        to.add_argument(name, metavar=values, help=words, type=kind, default=default, **more)
+    else:
+        to.add_argument(name, choices=values, help=words, default=values[0], **more)
 
 
 def say(line: str) -> None:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from bough.budget import Clock, Deadline
 from bough.cli.shared import (
+    DEVICES,
     MOST_THREADS,
     NETWORK_HELP,
     UNFINISHED,
-    Commands,
+    Command,
+    declare,
     device_named,
     images_of,
     limit_of,
@@ -30,84 +32,64 @@ DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeo
 EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
 
-def add(commands: Commands) -> None:
-    """Declare `bough train-network` and `bough properties` with their options."""
-    _add_train_network(
-        commands.add("train-network", help="train one of the paper's architectures robustly (Wong & Kolter)")
-    )
-    _add_properties(commands.add("properties", help="make properties from images, with radii tuned to a difficulty"))
-
-
-def _add_train_network(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--dataset", required=True, metavar="NAME", help="mnist or cifar10")
-    command.add_argument("--arch", required=True, metavar="NAME", help="base, wide or deep")
-    command.add_argument(
-        "--out", type=Path, metavar="DIR", required=True, help="the network, its card, and checkpoints to go on from"
-    )
-    command.add_argument(
-        "--data", type=Path, metavar="DIR", help="where the images are; else BOUGH_DATA, or downloaded"
-    )
-    command.add_argument("--eps", type=number, metavar="E", help="radius trained for, in the units the network sees")
-    command.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
-    command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
-    command.add_argument("--batch", type=int, metavar="N", help="images per step")
-    command.add_argument("--seed", type=int, metavar="N", help="of first weights and of the order of images")
-    command.add_argument("--images", type=int, metavar="N", help="train on the first N only")
-    command.add_argument(
-        "--evaluate", type=int, default=1000, metavar="N", help="test images per epoch; all after the last"
-    )
-    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no epoch after S seconds")
+def train_network(command: Command) -> None:
+    """Declare the options of `bough train-network`."""
+    declare(command, "--dataset", "NAME", "mnist or cifar10", required=True)
+    declare(command, "--arch", "NAME", "base, wide or deep", required=True)
+    declare(command, "--out", "DIR", "the network, its card, and checkpoints to go on from", Path, required=True)
+    declare(command, "--data", "DIR", "where the images are; else BOUGH_DATA, or downloaded", Path)
+    declare(command, "--eps", "E", "radius trained for, in the units the network sees", number)
+    declare(command, "--epochs", "N", "passes over the training images", int)
+    declare(command, "--rate", "R", "learning rate at the start", float)
+    declare(command, "--batch", "N", "images per step", int)
+    declare(command, "--seed", "N", "of first weights and of the order of images", int)
+    declare(command, "--images", "N", "train on the first N only", int)
+    declare(command, "--evaluate", "N", "test images per epoch; all after the last", int, 1000)
+    declare(command, "--device", DEVICES, "auto takes a GPU when there is one")
+    declare(command, "--limit-seconds", "S", "start no epoch after S seconds", float)
     command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
     command.set_defaults(run=_train_network)
 
 
-def _add_properties(command: argparse.ArgumentParser) -> None:
-    command.add_argument("network", metavar="NETWORK", type=Path, nargs="?", help=NETWORK_HELP)
-    command.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for all that is written")
-    command.add_argument("--dataset", metavar="NAME", help="mnist or cifar10")
+def properties(command: Command) -> None:
+    """Declare the options of `bough properties`."""
+    declare(command, "network", "NETWORK", NETWORK_HELP, Path, nargs="?")
+    declare(command, "--out", "DIR", "folder for all that is written", Path, required=True)
+    declare(command, "--dataset", "NAME", "mnist or cifar10")
     command.add_argument("--split", choices=("train", "test"), default="test", help="which images; test by default")
-    command.add_argument("--images", type=numbered, metavar="A:B", help="only images with numbers from A up to B")
+    declare(command, "--images", "A:B", "only images with numbers from A up to B", numbered)
     command.add_argument("--use", choices=("train", "test"), help="only images for training a rule, or for testing it")
-    command.add_argument("--data", type=Path, metavar="FOLDER", help="where the data set's files are")
-    command.add_argument("--count", type=int, metavar="N", help="properties of any difficulty; 50 by default")
+    declare(command, "--data", "FOLDER", "where the data set's files are", Path)
+    declare(command, "--count", "N", "properties of any difficulty; 50 by default", int)
     for name, flag in DIFFICULTIES.items():
-        command.add_argument(flag, dest=f"{name}_count", type=int, metavar="N", help=f"properties: {name}")
-    command.add_argument("--method", default="dual-fsb", metavar="NAME", help="reference method, as for `bough bench`")
-    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the method runs")
-    command.add_argument("--unit", choices=tuple(EDGES), default="seconds", help="of cost; bounds can be repeated")
-    command.add_argument(
-        "--edges",
-        type=numbers,
-        metavar="[LEAST,]E,M,H",
-        help=f"cost up to which a property is easy, medium, hard; less than LEAST is too easy; by default "
-        f"{EDGES['seconds']} seconds, or {EDGES['bounds']} bounds",
+        declare(command, flag, "N", f"properties: {name}", int, dest=f"{name}_count")
+    declare(command, "--method", "NAME", "reference method, as for `bough bench`", default="dual-fsb")
+    declare(command, "--device", DEVICES, "where the method runs")
+    declare(command, "--unit", tuple(EDGES), "of cost; bounds can be repeated")
+    words = (
+        f"cost up to which a property is easy, medium, hard; less than LEAST is too easy; by default "
+        f"{EDGES['seconds']} seconds, or {EDGES['bounds']} bounds"
     )
-    command.add_argument("--eps-range", type=numbers, metavar="LO,HI", help="radii to choose from")
+    declare(command, "--edges", "[LEAST,]E,M,H", words, numbers)
+    declare(command, "--eps-range", "LO,HI", "radii to choose from", numbers)
     command.add_argument(
         "--normalised",
         action=argparse.BooleanOptionalAction,
         help="eps in the network's units, not in pixels of 0 to 1",
     )
     command.add_argument("--clip", action=argparse.BooleanOptionalAction, help="valid pixels only")
-    command.add_argument("--probes", type=int, default=5, metavar="N", help="most radii tried per image; 5 by default")
+    declare(command, "--probes", "N", "most radii tried per image; 5 by default", int, 5)
     lean = "part what is between too cheap and too dear there, instead of by how cost grows"
-    command.add_argument("--lean", type=float, metavar="SHARE", help=lean)
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the images' order and their targets")
-    command.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; the table is the same")
-    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no image after S seconds in all")
+    declare(command, "--lean", "SHARE", lean, float)
+    declare(command, "--seed", "N", "of the images' order and their targets", int, 0)
+    declare(command, "--jobs", "N", "processes; the table is the same", int, 1)
+    declare(command, "--limit-seconds", "S", "start no image after S seconds in all", float)
     command.add_argument("--resume", action="store_true", help="go on with DIR")
-    command.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds in instances.csv; 300")
-    command.add_argument(
-        "--from",
-        dest="table",
-        type=Path,
-        metavar="CSV",
-        help="write the files of a table there is; mnist comes with bough",
-    )
-    command.add_argument("--networks", type=Path, metavar="FOLDER", help="with --from: where the networks are")
-    command.add_argument("--only", default="", metavar="TEXT", help="with --from: rows with TEXT in their files' names")
-    command.add_argument("--every", type=int, default=1, metavar="N", help="with --from: every N-th of these rows")
+    declare(command, "--timeout", "S", "seconds in instances.csv; 300", float, 300)
+    declare(command, "--from", "CSV", "write the files of a table there is; mnist comes with bough", Path, dest="table")
+    declare(command, "--networks", "FOLDER", "with --from: where the networks are", Path)
+    declare(command, "--only", "TEXT", "with --from: rows with TEXT in their files' names", default="")
+    declare(command, "--every", "N", "with --from: every N-th of these rows", int, 1)
     command.set_defaults(run=_properties)
 
 
