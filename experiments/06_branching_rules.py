@@ -27,13 +27,14 @@ import torch
 
 from bough.bench.methods import parse_method
 from bough.bench.runner import finished_runs, run_tasks
-from bough.bench.summary import SOLVED, progress_line
+from bough.bench.summary import progress_line
 from bough.bench.tasks import Selection, plan
 from bough.bounds.base import Capability
 from bough.branching.base import KNOWN_RULES
 from bough.budget import Deadline
 from bough.files.writing import make_folder
 from bough.making import export
+from bough.report.runs import SOLVED
 from bough.zoo import datasets, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, read_table
@@ -104,7 +105,7 @@ def write_problems(options: argparse.Namespace) -> None:
         network, _, difficulty = named.partition("/")
         listed = read_table(shipped.table_path(Path(path)))
         fitting = [r for r in listed if network in r.network and difficulty in ("", r.difficulty)]
-        found = list(export.ready(fitting, images_of).rows)
+        found = list(export.ready(fitting, images_of, print))
         if options.seed is not None:
             random.Random(options.seed).shuffle(found)
         rows += found[: int(count)]

@@ -10,6 +10,7 @@ counterexamples, and questions that a minute does not settle, none near an edge 
 
 import argparse
 import json
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,8 @@ def main() -> None:
     options = parser.parse_args()
     entries = json.loads(demo.PROPERTIES.read_text(encoding="utf-8"))
     if options.draw:
-        np.savez_compressed(demo.IMAGES, **{entry["name"]: pixels(entry["name"]) for entry in entries})
+        drawn: dict[str, Any] = {entry["name"]: pixels(entry["name"]) for entry in entries}
+        np.savez_compressed(demo.IMAGES, **drawn)
     torch.set_num_threads(1)
     loaded = load_network(demo.NETWORK)
     for entry in entries:

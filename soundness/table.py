@@ -27,11 +27,12 @@ from bough.bench.known import Known, known_verdict, read_known
 from bough.bench.ledger import read_records
 from bough.bench.methods import parse_method
 from bough.bench.runner import finished_runs, run_tasks
-from bough.bench.summary import SOLVED, Entry, is_wrong, progress_line
+from bough.bench.summary import is_wrong, progress_line
 from bough.bench.tasks import Asked, Selection, Task, plan, read_list
 from bough.budget import Deadline
 from bough.errors import BadInput
 from bough.jobs.pool import Limits
+from bough.report.runs import SOLVED, Entry
 
 BOUNDERS = ("dual", "lp")
 RULES = ("babsr", "fsb", "gnn")

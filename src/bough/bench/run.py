@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from bough.api import LoadedNetwork, load_network, load_problem
-from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.bounds.base import KNOWN_BOUNDERS
 from bough.budget import Clock
@@ -20,6 +19,7 @@ from bough.options import AUTO, Options
 from bough.plan import AbstractPlan, make_plan, said_of
 from bough.problem.problem import Problem
 from bough.report.record import Run, Settings, record
+from bough.report.runs import Entry
 from bough.report.trace import TraceWriter
 from bough.verdict.result import Result
 
@@ -116,11 +116,6 @@ def run_in_worker(task: Task) -> tuple[Entry, bool]:
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # others may share the GPU
     return entry, unforeseen
-
-
-def spent(answer: tuple[Entry, bool]) -> bool:
-    """Whether a worker should be replaced after this."""
-    return answer[1]
 
 
 def may_use_cuda(options: Options) -> bool:

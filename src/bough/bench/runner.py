@@ -6,9 +6,9 @@ from pathlib import Path
 
 from bough.bench.engines import AbstractEngine, Beat, ThisProcess
 from bough.bench.ledger import Ledger, key_of
-from bough.bench.summary import Entry
 from bough.bench.tasks import Key, Task
 from bough.budget import Deadline
+from bough.report.runs import Entry
 
 
 def finished_runs(out: Path, *, resume: bool, note: Callable[[str], None]) -> Mapping[Key, Entry]:

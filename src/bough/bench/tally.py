@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from bough.bench.known import stem
-from bough.bench.summary import SOLVED, Entry
 from bough.bench.tasks import Key, Task
 from bough.budget import Clock, now
+from bough.report.runs import SOLVED, Entry, stem
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,10 +55,6 @@ class Tally:
             spent[0] += entry["seconds"] + (entry.get("load_seconds") or 0.0)
             spent[1] += 1
 
-    def per_minute(self) -> float:
-        """Runs that end in a minute."""
-        return 60 * self._ended / max(self._clock.seconds(), 1e-9)
-
     def seconds_left(self) -> float | None:
         """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
         known, count = (sum(spent[k] for spent in self._seconds.values()) for k in (0, 1))
@@ -76,7 +71,7 @@ class Tally:
         total = sum(self._total.values())
         left = self.seconds_left()
         end = "" if left is None or not self._left else f", about {span(left)} left, until {clock(left)}"
-        speed = f", {self.per_minute():.1f} a minute" if self._ended else ""
+        speed = f", {60 * self._ended / max(self._clock.seconds(), 1e-9):.1f} a minute" if self._ended else ""
         return f"{done} of {total} runs{speed}{end}"
 
     def at_work(self) -> str:
@@ -109,7 +104,7 @@ class Tally:
 
 
 def _name(task: Task) -> str:
-    return f"{stem(task.instance.network)} {stem(task.instance.property)} {task.method.name}"
+    return f"{stem(task.instance.network.name)} {stem(task.instance.property.name)} {task.method.name}"
 
 
 def told(task: Task) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bough.budget import Deadline
-from bough.cli.shared import DEFECT, UNFINISHED, Command, declare, images_of, limit_of, number, say
+from bough.cli.shared import DEFECT, UNFINISHED, Command, declare, images_of, limit_of, note, number, say
 from bough.errors import BadInput
 from bough.files.writing import check_writable, make_folder
 
@@ -84,17 +84,17 @@ def _bench(options: argparse.Namespace) -> int:
     listed = None if problems is None else problems.listed()
     tasks = plan(options.instances, methods, selection, known, listed)
     if options.known is not None and all(task.known is None for task in tasks):
-        say(f"note: {options.known} has no verdict for any of these instances")
+        note(f"{options.known} has no verdict for any of these instances")
     tasks = _traced(options, tasks)
     if options.dry_run:
         return _dry_run(options, tasks, engine)
     if options.trace is not None:
         make_folder(options.trace)
-    with Ledger(options.out, resume=options.resume, note=lambda line: say(f"note: {line}")) as ledger:
+    with Ledger(options.out, resume=options.resume, note=note) as ledger:
         if problems is not None:
             problems.write()
         if lacking := untraced(tasks, ledger.done):
-            say(f"note: {lacking} runs are in {options.out} without a trace in {options.trace}; they are not repeated")
+            note(f"{lacking} runs are in {options.out} without a trace in {options.trace}; they are not repeated")
         torch.set_num_threads(1)
         tally = Tally(tasks, ledger.done, engine.jobs)
         tally.recorded(ledger.done[task.key] for task in tasks if task.key in ledger.done)
@@ -191,14 +191,12 @@ def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Ta
     followed = with_traces(tasks, options.trace, NODES if options.trace_limit is None else options.trace_limit)
     others = sorted({task.method.name for task in tasks if not searches(task)})
     if others:
-        say(f"note: no trace of {', '.join(others)}: other solvers leave none")
+        note(f"no trace of {', '.join(others)}: other solvers leave none")
     return followed
 
 
 def _problems(options: argparse.Namespace) -> "Problems | None":
     """What a table of properties asks; None for a list of instances."""
-    from functools import lru_cache
-
     from bough.bench.tables import is_table, read_problems
     from bough.zoo.shipped import table_path
 
@@ -209,9 +207,8 @@ def _problems(options: argparse.Namespace) -> "Problems | None":
                 raise BadInput(f"--{flag} says nothing with a list of instances; leave it out, or give a table")
         return None
     check_writable(options.out)
-    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
     folder = options.problems or options.out.with_name(f"{options.out.stem}-problems")
-    return read_problems(path, folder, options.networks, at_hand, lambda line: say(f"note: {line}"))
+    return read_problems(path, folder, options.networks, images_of(options), note)
 
 
 def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "AbstractEngine") -> int:
@@ -232,5 +229,5 @@ def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "Abst
         f"{span(longest(left, engine.jobs))} if each takes its time limit"
     )
     if entries and not options.resume:
-        say(f"note: {options.out} is there already; give --resume to go on with it")
+        note(f"{options.out} is there already; give --resume to go on with it")
     return 0

@@ -5,7 +5,19 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bough.cli.shared import DEVICES, MOST_THREADS, UNFINISHED, Command, declare, images_of, limit_of, say
+from bough.cli.shared import (
+    DEVICES,
+    UNFINISHED,
+    Command,
+    check_numbers,
+    check_processes,
+    declare,
+    images_of,
+    limit_of,
+    note,
+    picked,
+    say,
+)
 from bough.errors import BadInput
 from bough.files.writing import make_folder
 
@@ -51,15 +63,11 @@ def label(command: Command) -> None:
 def _label(options: argparse.Namespace) -> int:
     """Label the rows of a table; notes say which are left out."""
     limit = limit_of(options)
-    if options.every < 1:
-        raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
-    if options.jobs is not None and not 1 <= options.jobs <= MOST_THREADS:
-        raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
+    check_numbers(options, every=1)
+    check_processes(options, "jobs")
     work = _work(options)
     if not options.timeout > 0:
         raise BadInput(f"--timeout is {options.timeout}; give seconds, more than 0, or inf for no limit")
-    from functools import lru_cache
-
     import torch
 
     from bough.making import export, labelling
@@ -68,22 +76,19 @@ def _label(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     recipe = _recipe(options)
     path = shipped.table_path(options.table)
-    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
+    at_hand = images_of(options)
     listed = table.read_table(path)
     rows, refused = labelling.allowed(listed)
     if refused:
-        say(f"note: {refused} of {len(listed)} rows are refused: their images are kept for testing")
+        note(f"{refused} of {len(listed)} rows are refused: their images are kept for testing")
     if not rows:
         raise BadInput(f"no row of {options.table} may be labelled; give a table of images that are for training")
-    found = export.ready(rows[:: options.every], at_hand)
-    if found.absent:
-        say(f"note: {found.absent} rows are left out: their images are not at hand")
-    if not found.rows:
+    rows = export.ready(rows[:: options.every], at_hand, note)
+    if not rows:
         raise BadInput(f"none of the images of {options.table} is at hand; say by --data where they are")
-    folders = (Path(), path.parent) if options.networks is None else (options.networks,)
-    networks = export.check_networks(found.rows, at_hand, (*folders, shipped.NETWORKS))
+    networks = export.check_networks(rows, at_hand, export.network_folders(path, options.networks))
     make_folder(options.out, resume=options.resume)
-    tasks = labelling.plan_tasks(found.rows, at_hand, networks, recipe)
+    tasks = labelling.plan_tasks(rows, at_hand, networks, recipe)
     made = labelling.make(options.out, tasks, recipe, say, limit, options.jobs or 1, work)
     say(f"{made.samples} samples of {made.properties} properties are in {options.out}")
     if made.why is not None:
@@ -114,27 +119,13 @@ def _recipe(options: argparse.Namespace) -> "LabelRecipe":
     from bough.making.labelling import LabelRecipe
     from bough.options import Options
 
-    plan = Plan(
-        samples=options.samples,
-        between=options.between,
-        whole=options.whole,
-        deep=options.deep,
-        growth=options.growth,
-        subset=Subset() if options.subset else None,
-        seed=options.seed,
-        inputs=options.inputs,
-        rollouts=options.rollouts,
-        largest=options.largest,
-    )
+    fields = ("samples", "between", "whole", "deep", "growth", "seed", "inputs", "rollouts", "largest")
+    plan = Plan(**picked(options, *fields), subset=Subset() if options.subset else None)
     chosen = Options(
+        **picked(options, "bounds", "intermediate", "weights", "seed", "device"),
         timeout=options.timeout if math.isfinite(options.timeout) else None,
-        bounds=options.bounds,
-        intermediate=options.intermediate,
         branching=options.rule,
         batch=1 if options.batch is None and not (options.deep or options.rollouts) else options.batch,
-        weights=options.weights,
-        seed=options.seed,
-        device=options.device,
         most_bounds=options.max_bounds,
     )
     if Capability.INPUT_PARTS in chosen.needs:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bough.cli.shared import Command, declare, say
+from bough.cli.shared import Command, declare, note, say
 from bough.files.writing import make_folder, write_text
 
 PAGE = "index.html"
@@ -31,8 +31,8 @@ def _report(options: argparse.Namespace) -> int:
     traces = read_traces(options.trace, notes.append)
     points = [] if options.counterexamples is None else read_points(options.counterexamples, entries, notes.append)
     data = payload(entries, traces, points, notes)
-    for note in notes:
-        say(f"note: {note}")
+    for line in notes:
+        note(line)
     for warning in data["warnings"]:
         say(f"warning: {warning}")
     make_folder(options.out)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from bough.cli.shared import (
     DEVICES,
-    MOST_THREADS,
     NETWORK_HELP,
     Command,
     RareOptions,
+    check_processes,
     count_or_auto,
     declare,
+    note,
     number,
+    picked,
     print_verdict,
     say,
 )
@@ -133,21 +135,12 @@ def _robustness(options: argparse.Namespace) -> int:
     loaded = load_network(network_path(options.network))
     pixels = fitted(read_image(options.image), loaded.network.input_shape)
     clip = None if options.no_clip else (0.0, 1.0)
-    asked = image_property(
-        pixels,
-        options.label,
-        options.eps,
-        loaded.network.outputs,
-        target=options.target,
-        mean=options.mean,
-        std=options.std,
-        clip=clip,
-        norm=options.norm,
-    )
+    how = picked(options, "target", "mean", "std", "norm")
+    asked = image_property(pixels, options.label, options.eps, loaded.network.outputs, clip=clip, **how)
     problem = load_problem(loaded, asked)
     seen = int(loaded.reference.run(centre(asked)).argmax())
     if seen != options.label and not options.quiet:
-        say(f"note: the network gives the image itself class {seen}, not {options.label}")
+        note(f"the network gives the image itself class {seen}, not {options.label}")
     name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")
     return _answer(options, replace(problem, property_name=name), chosen)
 
@@ -160,37 +153,23 @@ def _search_options(options: argparse.Namespace) -> "Options":
     for path in (options.json, options.counterexample, options.vnncomp, options.trace, options.certificate):
         if path is not None:
             check_writable(path)
-    _check_trace(options)
-    if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
-        raise BadInput(f"--threads is {options.threads}; give 1 to {MOST_THREADS}")
+    if options.trace is None and options.trace_limit is not None:
+        raise BadInput("--trace-limit limits a trace; give --trace FILE, too")
+    if options.trace_limit is not None and options.trace_limit < 0:
+        raise BadInput(f"--trace-limit is {options.trace_limit}; give a whole number of nodes, 0 or more")
+    check_processes(options, "threads")
     import torch
 
     from bough.budget import idle_cpus
 
     torch.set_num_threads(options.threads or idle_cpus())
+    fields = ("timeout", "bounds", "branching", "intermediate", "weights", "batch", "seed", "device", "memory")
     return Options(
-        timeout=options.timeout,
-        bounds=options.bounds,
-        branching=options.branching,
-        intermediate=options.intermediate,
+        **picked(options, *fields, "certificate", "semantics"),
         attack=not options.no_attack,
         gap=options.minimise,
-        batch=options.batch,
-        seed=options.seed,
-        device=options.device,
-        memory=options.memory,
         most_bounds=options.max_bounds,
-        weights=options.weights,
-        certificate=options.certificate,
-        semantics=options.semantics,
     )
-
-
-def _check_trace(options: argparse.Namespace) -> None:
-    if options.trace is None and options.trace_limit is not None:
-        raise BadInput("--trace-limit limits a trace; give --trace FILE, too")
-    if options.trace_limit is not None and options.trace_limit < 0:
-        raise BadInput(f"--trace-limit is {options.trace_limit}; give a whole number of nodes, 0 or more")
 
 
 def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
@@ -210,7 +189,7 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
     if not options.quiet:
         say(_summary(result, minimised=chosen.gap is not None))
         for remark in result.remarks:
-            say(f"note: {remark}")
+            note(remark)
         if options.certificate is not None:
             say(_certified(options.certificate, result))
     _write(options, problem, plan, result)
@@ -231,9 +210,9 @@ def _solved(
         result = plan.solve(problem, (*observers, trace))
         trace.finish(result)
     if trace.trouble is not None:
-        say(f"note: the trace {options.trace} is not whole: {trace.trouble}")
+        note(f"the trace {options.trace} is not whole: {trace.trouble}")
     elif trace.stopped and not options.quiet:
-        say(f"note: the trace follows the tree's first {trace.nodes} nodes only; more by --trace-limit")
+        note(f"the trace follows the tree's first {trace.nodes} nodes only; more by --trace-limit")
     return result
 
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bough.errors import BadInput, OutputError
@@ -119,6 +120,34 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"'{text}' is no number") from error
 
 
+def picked(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Some of the options, as arguments of the same names."""
+    return {name: getattr(options, name) for name in names}
+
+
+def check_numbers(options: argparse.Namespace, **least: int) -> None:
+    """Refuse whole numbers below the least that makes sense, by the names of their options."""
+    for name, lowest in least.items():
+        value = getattr(options, name)
+        if value is not None and value < lowest:
+            raise BadInput(f"--{name} is {value}; give a whole number, {lowest} or more")
+
+
+def check_processes(options: argparse.Namespace, name: str) -> None:
+    """Refuse a number of threads or of processes that no machine has."""
+    value = getattr(options, name)
+    if value is not None and not 1 <= value <= MOST_THREADS:
+        raise BadInput(f"--{name} is {value}; give 1 to {MOST_THREADS}")
+
+
+def check_resumed(options: argparse.Namespace, checkpoint: str) -> None:
+    """Refuse to begin a training where there is one, and to go on where there is none."""
+    there = (options.out / checkpoint).exists()
+    if there != options.resume:
+        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
+        raise BadInput(f"{options.out} {problem}, or give another --out")
+
+
 def device_named(name: str) -> "torch.device":
     """The device of that name; `auto` takes a GPU when there is one."""
     import torch
@@ -129,13 +158,22 @@ def device_named(name: str) -> "torch.device":
     return torch.device("cuda" if found and name != "cpu" else "cpu")
 
 
-def images_of(options: argparse.Namespace, dataset: str, split: str) -> "Images":
-    """A split of a data set, downloaded where it is not at hand, with a bar."""
+def images_of(options: argparse.Namespace) -> "Callable[[str, str], Images]":
+    """What reads a split of a data set, once; it is downloaded where it is not at hand, with a bar."""
     from bough.report.console import DownloadBar
     from bough.zoo.datasets import load
 
-    with DownloadBar(sys.stderr) as bar:
-        return load(dataset, split, options.data, progress=bar.update)
+    @lru_cache
+    def images(dataset: str, split: str) -> "Images":
+        with DownloadBar(sys.stderr) as bar:
+            return load(dataset, split, options.data, progress=bar.update)
+
+    return images
+
+
+def note(line: str) -> None:
+    """A remark on standard error."""
+    say(f"note: {line}")
 
 
 def limit_of(options: argparse.Namespace) -> "Deadline":

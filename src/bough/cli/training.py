@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bough.cli.shared import DEVICES, UNFINISHED, Command, declare, device_named, limit_of, say
+from bough.cli.shared import (
+    DEVICES,
+    UNFINISHED,
+    Command,
+    check_resumed,
+    declare,
+    device_named,
+    limit_of,
+    note,
+    picked,
+    say,
+)
 from bough.cli.zoo import Ticks
 from bough.errors import BadInput
 from bough.files.writing import make_folder
@@ -70,12 +81,8 @@ def _train(options: argparse.Namespace) -> int:
     from bough.learning.presets import recipe_for
     from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, train
 
-    given = {name: getattr(options, name) for name in RECIPE_OPTIONS}
-    recipe = recipe_for(options.preset, relative=not options.absolute, **given)
-    there = (options.out / CHECKPOINT).exists()
-    if there != options.resume:
-        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
-        raise BadInput(f"{options.out} {problem}, or give another --out")
+    recipe = recipe_for(options.preset, relative=not options.absolute, **picked(options, *RECIPE_OPTIONS))
+    check_resumed(options, CHECKPOINT)
     device = device_named(options.device)
     torch.set_num_threads(idle_cpus())  # threads that wait for each other's cores are many times slower than one
     training, validation, origin = _lessons(options.samples, device)
@@ -119,7 +126,7 @@ def _lessons(folders: list[Path], device: "torch.device") -> "tuple[Lessons, Les
 
     def samples(part: "Part") -> "Iterator[Samples]":
         for folder in folders:
-            for shard in read_shards(folder, part, note=lambda line: say(f"note: {line}")):
+            for shard in read_shards(folder, part, note=note):
                 cards.append(shard.card)
                 yield shard.collected.samples
 

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 from bough.budget import Clock, Deadline
 from bough.cli.shared import (
     DEVICES,
-    MOST_THREADS,
     NETWORK_HELP,
     UNFINISHED,
     Command,
+    check_numbers,
+    check_processes,
+    check_resumed,
     declare,
     device_named,
     images_of,
     limit_of,
+    note,
     number,
     numbered,
     numbers,
+    picked,
     say,
 )
 from bough.errors import BadInput
@@ -94,28 +98,21 @@ def properties(command: Command) -> None:
 
 
 def _train_network(options: argparse.Namespace) -> int:
-    for name, least in (("images", 1), ("evaluate", 1), ("epochs", 1), ("batch", 1), ("seed", 0)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise BadInput(f"--{name} is {value}; give a whole number, {least} or more")
+    check_numbers(options, images=1, evaluate=1, epochs=1, batch=1, seed=0)
     limit = limit_of(options)
     from bough.zoo.architectures import architecture
     from bough.zoo.training import CARD, CHECKPOINT, Examples, finish, finished_before, recipe_for, train
 
     built = architecture(options.dataset, options.arch)
-    asked = ("eps", "epochs", "rate", "batch", "seed")
-    recipe = recipe_for(options.dataset, **{name: getattr(options, name) for name in asked})
-    there = (options.out / CHECKPOINT).exists()
-    if there != options.resume:
-        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
-        raise BadInput(f"{options.out} {problem}, or give another --out")
+    recipe = recipe_for(options.dataset, **picked(options, "eps", "epochs", "rate", "batch", "seed"))
+    check_resumed(options, CHECKPOINT)
     path = finished_before(options.out, built, recipe)
     if path is not None:
         say(f"{path} is finished; {options.out / CARD} says how it was made")
         print(path)
         return 0
     device = device_named(options.device)
-    images, test = images_of(options, options.dataset, "train"), images_of(options, options.dataset, "test")
+    images, test = (images_of(options)(options.dataset, split) for split in ("train", "test"))
     make_folder(options.out)
     examples = Examples.of(images, device, options.images), Examples.of(test, device)
     say(
@@ -184,25 +181,17 @@ def _properties(options: argparse.Namespace) -> int:
 
 
 def _properties_from(options: argparse.Namespace) -> int:
-    from functools import lru_cache
-
     from bough.making import export
     from bough.zoo import shipped, table
 
-    if options.every < 1:
-        raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
-
-    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
+    check_numbers(options, every=1)
+    at_hand = images_of(options)
     path = shipped.table_path(options.table)
     listed = [row for row in table.read_table(path) if options.only in export.file_name(row)]
     if not listed:
         raise BadInput(f"{options.table} lists no row with '{options.only}' in its file's name; check --only")
-    found = export.ready(listed, at_hand)
-    if found.absent:
-        say(f"note: {found.absent} of {len(listed)} rows are left out: their images are not at hand")
-    rows = found.rows[:: options.every]
-    folders = (Path(), path.parent) if options.networks is None else (options.networks,)
-    networks = export.check_networks(rows, at_hand, (*folders, shipped.NETWORKS))
+    rows = export.ready(listed, at_hand, note)[:: options.every]
+    networks = export.check_networks(rows, at_hand, export.network_folders(path, options.networks))
     make_folder(options.out, resume=options.resume)
     export.check_same(options.out, rows)
     export.write_problems(options.out, rows, at_hand, networks, options.timeout)
@@ -219,22 +208,20 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
 
     torch.set_num_threads(1)
     recipe, wanted = _recipe(options), _wanted(options)
-    if options.seed < 0:
-        raise BadInput(f"--seed is {options.seed}; give a whole number, 0 or more")
-    if not 1 <= options.jobs <= MOST_THREADS:
-        raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
+    check_numbers(options, seed=0)
+    check_processes(options, "jobs")
     path = shipped.network_path(options.network)
     loaded = load_network(path)
     try:
         table.check_fits(loaded.network, datasets.known(options.dataset))
     except BadInput as error:
         raise type(error)(f"{options.network}: {error}") from error
-    images = images_of(options, options.dataset, options.split)
+    images = images_of(options)(options.dataset, options.split)
     within = range(images.dataset.count(images.split)) if options.images is None else options.images
     wish = properties.Wish(images, within, wanted, options.use)
     make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)
-    with log.ProbeLog(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}")) as known:
+    with log.ProbeLog(options.out / export.LOG, recipe.told(), note) as known:
         made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
     networks = {recipe.network: path}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
@@ -266,18 +253,14 @@ def _recipe(options: argparse.Namespace) -> "TrialRecipe":
         raise BadInput(f"--eps-range has {len(radii)} numbers; give the least and the largest radius")
     least, easy, medium, hard = edges if len(edges) == 4 else (0.0, *edges)
     return TrialRecipe(
+        **picked(options, "dataset", "split", "probes", "lean", "seed"),
         network=str(options.network),
-        dataset=options.dataset,
-        split=options.split,
         method=method.name,
         options=method.options,
         scale=CostScale(options.unit, (least, easy, medium, hard)),
         bracket=Bracket(*radii),
         normalised=normalised,
         clip=not normalised if options.clip is None else options.clip,
-        probes=options.probes,
-        lean=options.lean,
-        seed=options.seed,
     )
 
 
