@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from bough.api import LoadedNetwork, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.budget import Deadline
 from bough.errors import BadInput, BoughError, OutputError
 from bough.files.reading import NETWORK_LIMIT, read_bytes
@@ -25,16 +25,16 @@ from bough.learning.dataset import Manifest, SampleCard, shard_path
 from bough.learning.halves import Halves
 from bough.learning.labels import Collected, Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
-from bough.making.export import ImagesOf, file_name, network_name
+from bough.making.export import ImagesOf, file_name
 from bough.options import AUTO, Options
 from bough.plan import search_plan
 from bough.problem.problem import Problem
 from bough.problem.property import Property
 from bough.report.record import revision
+from bough.report.runs import SOLVED, stem
 from bough.zoo.table import Row, as_property, use_of
 
 STRONG = ("strong", "strong-subset")
-SOLVED = ("verified", "falsified")
 PAPER = "paper-babsr"  # the method of the paper's own table, which is a test set
 PAPER_IMAGES = ("cifar10", "test")  # where its images are from: others of this split may be near them, or the same
 
@@ -98,14 +98,14 @@ class LabelTotals:
 
 def allowed(rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
     """The rows that may be labelled, and how many may not: a rule is tested on their images."""
-    permitted = tuple(row for row in rows if _may(row))
+    permitted = tuple(
+        row
+        for row in rows
+        if row.method != PAPER
+        and (row.dataset, row.split) != PAPER_IMAGES
+        and "test" not in (row.use, use_of(row.dataset, row.split, row.image))
+    )
     return permitted, len(rows) - len(permitted)
-
-
-def _may(row: Row) -> bool:
-    if row.method == PAPER or (row.dataset, row.split) == PAPER_IMAGES:
-        return False
-    return "test" not in (row.use, use_of(row.dataset, row.split, row.image))
 
 
 def plan_tasks(
@@ -113,14 +113,15 @@ def plan_tasks(
 ) -> tuple[LabellingTask, ...]:
     """What there is to do; a property listed twice is one task."""
     commit = revision()
-    checksums = {name: _checksum(path) for name, path in networks.items()}
+    contents = {name: read_bytes(path, NETWORK_LIMIT, BadInput) for name, path in networks.items()}
+    checksums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     tasks = {}
     for row in rows:
         images = images_of(row.dataset, row.split)
         name = file_name(row).removesuffix(".vnnlib")
         card = SampleCard(
             name=name,
-            network=network_name(row.network),
+            network=stem(row.network),
             sha256=checksums[row.network],
             label=images.at(row.image)[1],
             **{n: getattr(row, n) for n in ("dataset", "split", "image", "target", "eps", "normalised", "clip")},
@@ -134,10 +135,6 @@ def plan_tasks(
         solved = row.verdict in SOLVED
         tasks[name] = LabellingTask(networks[row.network], as_property(row, images), card, solved)
     return tuple(tasks.values())
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest()
 
 
 def _store_networks(folder: Path, tasks: Sequence[LabellingTask]) -> None:
@@ -199,13 +196,9 @@ def _halves(problem: Problem, plan: Plan, options: Options) -> Halves | None:
     return Halves(problem, bounder, plan.inputs, Deadline.after(options.timeout))
 
 
-@lru_cache(maxsize=1)
-def _network(path: Path) -> LoadedNetwork:
-    return load_network(path)
-
-
 # All of them
 
+_network = lru_cache(maxsize=1)(load_network)
 Labels = Generator[tuple[LabellingTask, Labelled | BoughError], None, None]
 Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline, int], Labels]  # who labels them
 
