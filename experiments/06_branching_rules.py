@@ -25,8 +25,9 @@ from typing import Any
 
 import torch
 
+from bough.bench.ledger import Ledger
 from bough.bench.methods import parse_method
-from bough.bench.runner import finished_runs, run_tasks
+from bough.bench.runner import run_tasks
 from bough.bench.summary import progress_line
 from bough.bench.tasks import Selection, plan
 from bough.bounds.base import Capability
@@ -73,7 +74,8 @@ def main() -> int:
     methods = {key: parse_method(text, options.device) for key, text in described.items()}
     instances, records = options.out / export.INSTANCES, options.out / "records.jsonl"
     tasks = plan(instances, list(methods.values()), Selection(timeout=options.timeout), {})
-    done = finished_runs(records, resume=True, note=print)
+    with Ledger(records, resume=True, note=print) as ledger:
+        done = ledger.done
 
     def seen(count: int, entry: Entry) -> None:
         print(f"{count}/{len(tasks)}  {progress_line(entry)}", file=sys.stderr, flush=True)

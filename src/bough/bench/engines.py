@@ -49,7 +49,7 @@ class ThisProcess(AbstractEngine):
             if limit.passed():
                 return
             beat([(task, 0.0)])
-            yield run.run_task(task, load)
+            yield run.run_task(task, load)[0]
 
 
 @final

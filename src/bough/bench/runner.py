@@ -11,12 +11,6 @@ from bough.budget import Deadline
 from bough.report.runs import Entry
 
 
-def finished_runs(out: Path, *, resume: bool, note: Callable[[str], None]) -> Mapping[Key, Entry]:
-    """The runs in the file that ended without an error; a line that a killed process left half written is removed."""
-    with Ledger(out, resume=resume, note=note) as ledger:
-        return ledger.done
-
-
 def run_tasks(
     tasks: Sequence[Task],
     done: Mapping[Key, Entry],

@@ -1,7 +1,7 @@
 """Records enter as runs end; how many there are of each kind, and how long the rest may take, leave."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ SHOWN = 4  # runs at work that are named; of more only the number is shown
 class Tally:
     """Where a bench stands; what was recorded before counts, but not for the throughput."""
 
-    def __init__(self, tasks: Sequence[Task], done: Iterable[Key], jobs: int) -> None:
+    def __init__(self, tasks: Sequence[Task], done: Mapping[Key, Entry], jobs: int) -> None:
         self._left = {task.key: task for task in tasks}
         self._total = Counter(task.method.name for task in tasks)
         self._counts = {name: Counter(dict.fromkeys(KINDS, 0)) for name in self._total}
@@ -29,26 +29,21 @@ class Tally:
         self._jobs = jobs
         self._at_work: Sequence[tuple[Task, float]] = ()
         self._beaten = Clock.start()  # the moment at which these were at work
-        for key in done:
-            self._left.pop(key, None)
-
-    def recorded(self, entries: Iterable[Entry]) -> None:
-        """Count runs that were recorded before."""
-        for entry in entries:
-            self._count(entry)
+        for key in [key for key in self._left if key in done]:
+            self._count(key, done[key])
 
     def add(self, key: Key, entry: Entry) -> None:
         """Count a run that ended now."""
-        self._left.pop(key, None)
         self._ended += 1
-        self._count(entry)
+        self._count(key, entry)
 
     def beat(self, at_work: Sequence[tuple[Task, float]]) -> None:
         """Take note of what is at work."""
         self._at_work = at_work
         self._beaten = Clock.start()
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, key: Key, entry: Entry) -> None:
+        self._left.pop(key, None)
         self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
         if entry["seconds"] is not None:
             spent = self._seconds[entry["method"]]

@@ -2,14 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bough.bench.tasks import Key, Task, TraceFile
+from bough.bench.tasks import Task, TraceFile
 from bough.errors import BadInput
 from bough.options import AUTO
-from bough.report.runs import Entry, stem
+from bough.report.runs import stem
 
 NODES = 20_000  # nodes of each tree unless the user says how many: a page of many trees has to be opened, too
 ENDING = ".jsonl.gz"
@@ -28,11 +28,6 @@ def with_traces(tasks: Sequence[Task], folder: Path, limit: int = NODES) -> tupl
 def searches(task: Task) -> bool:
     """Whether there is a search to follow: other solvers have none."""
     return task.method.options.method == AUTO
-
-
-def untraced(tasks: Sequence[Task], done: Mapping[Key, Entry]) -> int:
-    """How many runs are recorded, so that they are not repeated, and left no trace."""
-    return sum(task.key in done and task.trace is not None and not task.trace.path.exists() for task in tasks)
 
 
 def trace_name(task: Task) -> str:

@@ -99,10 +99,6 @@ def _demo(options: argparse.Namespace) -> int:
     return run_demo(options.out, print)
 
 
-def _declare_doctor(command: Command) -> None:
-    command.set_defaults(run=_doctor)
-
-
 def _doctor(options: argparse.Namespace) -> int:
     del options
     from bough.doctor import describe
@@ -119,7 +115,7 @@ COMMANDS = {  # what declares the options, and what the command does, by heading
         "bench": (bench.bench, "run a list of instances by several methods"),
         "report": (report.report, "show runs and traces as one HTML page"),
         "demo": (_declare_demo, "run a dozen small problems on a network that comes with bough"),
-        "doctor": (_declare_doctor, "versions, devices and solvers found"),
+        "doctor": (lambda command: command.set_defaults(run=_doctor), "versions, devices and solvers found"),
     },
     "to make problems, and to train branching rules": {
         "train-network": (zoo.train_network, "train one of the paper's architectures robustly (Wong & Kolter)"),

@@ -74,7 +74,6 @@ def _bench(options: argparse.Namespace) -> int:
     from bough.bench.summary import is_wrong, progress_line, table
     from bough.bench.tally import Tally
     from bough.bench.tasks import Selection, plan
-    from bough.bench.traces import untraced
 
     engine = _engine(options)
     methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
@@ -93,11 +92,11 @@ def _bench(options: argparse.Namespace) -> int:
     with Ledger(options.out, resume=options.resume, note=note) as ledger:
         if problems is not None:
             problems.write()
-        if lacking := untraced(tasks, ledger.done):
+        recorded = (task.trace for task in tasks if task.key in ledger.done)
+        if lacking := sum(trace is not None and not trace.path.exists() for trace in recorded):
             note(f"{lacking} runs are in {options.out} without a trace in {options.trace}; they are not repeated")
         torch.set_num_threads(1)
         tally = Tally(tasks, ledger.done, engine.jobs)
-        tally.recorded(ledger.done[task.key] for task in tasks if task.key in ledger.done)
         with _View(tally, len(tasks)) as view:
             entries = run_tasks(tasks, ledger.done, ledger, view.seen, deadline, engine, view.beat)
     say(table(entries))

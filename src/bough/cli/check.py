@@ -2,13 +2,9 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bough.cli.shared import NETWORK_HELP, Command, declare, print_verdict, say
 from bough.files.writing import check_writable, write_text
-
-if TYPE_CHECKING:
-    from bough.problem.problem import Problem
 
 
 def check(command: Command) -> None:
@@ -42,18 +38,13 @@ def _check(options: argparse.Namespace) -> int:
             spent += f", {report.seconds / report.search_seconds:.2f} times the search's {report.search_seconds:.2f} s"
         say(spent)
     if options.aptp is not None and report.outcome is Outcome.VALID:
-        _export(options, problem)
+        from bough.verdict.aptp import aptp_paths, as_aptp
+
+        texts = as_aptp(problem, options.certificate)
+        paths = aptp_paths(options.aptp, len(texts))
+        for path, text in zip(paths, texts, strict=True):
+            write_text(path, text)
+        if not options.quiet:
+            say(f"wrote {', '.join(map(str, paths))}")
     print_verdict(report.outcome.value)
     return report.outcome.exit_status
-
-
-def _export(options: argparse.Namespace, problem: "Problem") -> None:
-    """Write the tree."""
-    from bough.verdict.aptp import aptp_paths, as_aptp
-
-    texts = as_aptp(problem, options.certificate)
-    paths = aptp_paths(options.aptp, len(texts))
-    for path, text in zip(paths, texts, strict=True):
-        write_text(path, text)
-    if not options.quiet:
-        say(f"wrote {', '.join(map(str, paths))}")

@@ -324,22 +324,16 @@ def _lines(path: Path, note: Callable[[str], None]) -> list[str]:
     """The whole lines of a file, unpacked; the last one is dropped where it was torn off."""
     try:
         data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":  # of a gzip file, whose end may be missing
+            data = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(data)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
-    if data[:2] == b"\x1f\x8b":
-        data = _unpacked(data, path)
+    except zlib.error as error:
+        raise BadInput(f"{path} is no gzip file that can be read: {error}") from error
     *lines, half = data.decode("utf-8", errors="replace").split("\n")
     if half:
         note(f"{path} ends in the middle of a line, which was left out")
     return lines
-
-
-def _unpacked(data: bytes, path: Path) -> bytes:
-    """What can be read of a gzip file, whose end may be missing."""
-    try:
-        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(data)
-    except zlib.error as error:
-        raise BadInput(f"{path} is no gzip file that can be read: {error}") from error
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
