@@ -23,7 +23,7 @@ from bough.making.log import ProbeLog
 from bough.making.trial import Told, Trial, TrialRecipe, try_image, try_image_of
 from bough.making.tuning import ANY, Probe, choose
 from bough.zoo.datasets import Images
-from bough.zoo.table import Row, Surroundings, surroundings, use_of
+from bough.zoo.table import Row, Surroundings, use_of
 
 AHEAD = 2  # images per process to look ahead, so that a slow one does not leave the others without work
 
@@ -220,9 +220,10 @@ class PropertyMaker:
 
     def _surroundings(self, image: int) -> Surroundings:
         recipe = self.recipe
-        images = self.wish.images
-        target = drawn_target(recipe.seed, image, images.at(image)[1], len(images.dataset.classes))
-        return surroundings(images, image, target, normalised=recipe.normalised, clip=recipe.clip)
+        dataset = self.wish.images.dataset
+        pixels, label = self.wish.images.at(image)
+        target = drawn_target(recipe.seed, image, label, len(dataset.classes))
+        return Surroundings(dataset, pixels, label, target, recipe.normalised, recipe.clip)
 
     def _skip(self, image: int) -> None:
         self._wrong += 1

@@ -128,14 +128,9 @@ class Surroundings:
         return torch.tensor(numbers, dtype=torch.float64).reshape(-1, 1, 1)
 
 
-def surroundings(images: Images, image: int, target: int, *, normalised: bool, clip: bool) -> Surroundings:
-    """One image of those at hand."""
-    return Surroundings(images.dataset, *images.at(image), target, normalised, clip)
-
-
 def as_property(row: Row, images: Images) -> Property:
     """The property that a row stands for."""
-    around = surroundings(images, row.image, row.target, normalised=row.normalised, clip=row.clip)
+    around = Surroundings(images.dataset, *images.at(row.image), row.target, row.normalised, row.clip)
     place = f"{row.dataset}, {row.split} image {row.image}"
     if row.label not in (None, around.label):
         raise BadInput(f"{place}: the table says label {row.label}, the data set {around.label}; correct the table")
