@@ -23,10 +23,10 @@ from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.torch import read_module
 from bough.verdict.result import Result, Verdict
-from bough.zoo import shapes
 from bough.zoo.datasets import DATASETS, Images
 from bough.zoo.table import DIFFICULTIES, Row, Surroundings, as_text, read_table, use_of
 from demo_network import Recipe, robust_loss
+from laboratory import shapes
 
 HERE = Path(__file__).with_name("stand_in")
 TABLE = HERE / "table.csv"
