@@ -25,15 +25,17 @@ from typing import Any
 
 import torch
 
+from bough.bench.ledger import Ledger
 from bough.bench.methods import parse_method
-from bough.bench.runner import finished_runs, run_tasks
-from bough.bench.summary import SOLVED, progress_line
+from bough.bench.runner import run_tasks
+from bough.bench.summary import progress_line
 from bough.bench.tasks import Selection, plan
 from bough.bounds.base import Capability
 from bough.branching.base import KNOWN_RULES
 from bough.budget import Deadline
 from bough.files.writing import make_folder
 from bough.making import export
+from bough.report.runs import SOLVED
 from bough.zoo import datasets, shipped
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, read_table
@@ -72,7 +74,8 @@ def main() -> int:
     methods = {key: parse_method(text, options.device) for key, text in described.items()}
     instances, records = options.out / export.INSTANCES, options.out / "records.jsonl"
     tasks = plan(instances, list(methods.values()), Selection(timeout=options.timeout), {})
-    done = finished_runs(records, resume=True, note=print)
+    with Ledger(records, resume=True, note=print) as ledger:
+        done = ledger.done
 
     def seen(count: int, entry: Entry) -> None:
         print(f"{count}/{len(tasks)}  {progress_line(entry)}", file=sys.stderr, flush=True)
@@ -104,7 +107,7 @@ def write_problems(options: argparse.Namespace) -> None:
         network, _, difficulty = named.partition("/")
         listed = read_table(shipped.table_path(Path(path)))
         fitting = [r for r in listed if network in r.network and difficulty in ("", r.difficulty)]
-        found = list(export.ready(fitting, images_of).rows)
+        found = list(export.ready(fitting, images_of, lambda _: None))
         if options.seed is not None:
             random.Random(options.seed).shuffle(found)
         rows += found[: int(count)]

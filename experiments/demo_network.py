@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bough.zoo import shapes
+from laboratory import shapes
 
 DESTINATION = Path(__file__).parent.parent / "src" / "bough" / "zoo" / "demo" / "shapes.onnx"
 OPSET = 17

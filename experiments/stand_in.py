@@ -23,10 +23,10 @@ from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.torch import read_module
 from bough.verdict.result import Result, Verdict
-from bough.zoo import shapes
 from bough.zoo.datasets import DATASETS, Images
-from bough.zoo.table import DIFFICULTIES, Row, as_text, read_table, surroundings, use_of
+from bough.zoo.table import DIFFICULTIES, Row, Surroundings, as_text, read_table, use_of
 from demo_network import Recipe, robust_loss
+from laboratory import shapes
 
 HERE = Path(__file__).with_name("stand_in")
 TABLE = HERE / "table.csv"
@@ -102,7 +102,7 @@ def properties(name: str, wanted: int) -> list[Row]:
         target = int(outputs.topk(2).indices[1])
         if int(outputs.argmax()) != label or use_of("mnist", "test", number) != USES[len(rows) % 2]:
             continue
-        around = surroundings(images, number, target, normalised=False, clip=True)
+        around = Surroundings(images.dataset, *images.at(number), target, normalised=False, clip=True)
         low, high, best = *RADII, None
         for _ in range(PROBES):
             eps = round((low + high) / 2, 4)

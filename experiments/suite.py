@@ -322,7 +322,7 @@ def problems(name: str, setting: Setting) -> Path:
         return folder
     rows, networks = _rows(source, setting)
     images_of = _images(setting)
-    found = stratified(export.ready(rows, images_of).rows, setting.amount(name))
+    found = stratified(export.ready(rows, images_of, lambda _: None), setting.amount(name))
     if not found:
         raise Missing(f"of {source.title} there is no property for testing whose image is at hand; set BOUGH_DATA")
     make_folder(folder)

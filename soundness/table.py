@@ -24,14 +24,15 @@ if __name__ == "__main__":
 
 from bough.bench.engines import Processes
 from bough.bench.known import Known, known_verdict, read_known
-from bough.bench.ledger import read_records
+from bough.bench.ledger import Ledger, read_records
 from bough.bench.methods import parse_method
-from bough.bench.runner import finished_runs, run_tasks
-from bough.bench.summary import SOLVED, Entry, is_wrong, progress_line
+from bough.bench.runner import run_tasks
+from bough.bench.summary import is_wrong, progress_line
 from bough.bench.tasks import Asked, Selection, Task, plan, read_list
 from bough.budget import Deadline
 from bough.errors import BadInput
 from bough.jobs.pool import Limits
+from bough.report.runs import SOLVED, Entry
 
 BOUNDERS = ("dual", "lp")
 RULES = ("babsr", "fsb", "gnn")
@@ -154,7 +155,8 @@ def main() -> int:
             for task in tasks:
                 print(task.instance.network, task.instance.property, task.method.name, task.known or "not known")
             return 0
-        done = finished_runs(options.out, resume=options.resume, note=lambda line: print(line, flush=True))
+        with Ledger(options.out, resume=options.resume, note=lambda line: print(line, flush=True)) as ledger:
+            done = ledger.done
         engine = Processes(options.jobs, Limits(grace=options.grace))
         limit = Deadline.after(options.limit_seconds) if options.limit_seconds < float("inf") else Deadline.never()
 

@@ -37,11 +37,11 @@ FIELDS = {
 IMAGES = {  # two of the demo's figures; at these radii the answers come at once
     p.name: p
     for p in (
-        demo.problem("crescent", label=9, seed=2, eps=0.1, targets=None, timeout=20, expected="verified"),
-        demo.problem("ring", label=1, seed=0, eps=0.08, targets=None, timeout=20, expected="falsified"),
+        demo.problem("crescent-2", label=9, eps=0.1, targets=None, timeout=20, expected="verified"),
+        demo.problem("ring-0", label=1, eps=0.08, targets=None, timeout=20, expected="falsified"),
     )
 }
-FALSIFIED_IMAGE, VERIFIED_IMAGE = "ring", "crescent"
+FALSIFIED_IMAGE, VERIFIED_IMAGE = "ring-0", "crescent-2"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bough.options import Options
 from bough.report.picture import Caption, counterexample_picture
 from bough.verdict.counterexample import Counterexample
 from bough.verdict.result import Verdict
-from bough.zoo import demo, shapes
+from bough.zoo import demo
 
 RIGHT, WRONG, LATE = 0, 4, 3  # exit statuses: a wrong answer is a defect of bough, a missing one is a timeout
 
@@ -52,7 +52,7 @@ def judge(verdict: Verdict, expected: demo.Expected) -> int:
 
 
 def _draw(folder: Path, problem: demo.DemoProblem, point: Counterexample) -> Path:
-    names = shapes.CLASS_NAMES
+    names = demo.CLASS_NAMES
     caption = Caption(names[problem.label], names[int(point.y.argmax())], problem.eps)
     path = folder / f"{problem.name}.png"
     counterexample_picture(path, problem.image, point.x.reshape(problem.image.shape), caption)

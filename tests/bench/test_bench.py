@@ -13,8 +13,9 @@ from tests.support import failing, sequential
 from bough import api
 from bough.bench import run
 from bough.bench.known import known_verdict, read_known
+from bough.bench.ledger import Ledger
 from bough.bench.methods import BUILT_IN, parse_method
-from bough.bench.runner import finished_runs, run_tasks
+from bough.bench.runner import run_tasks
 from bough.bench.summary import progress_line, table
 from bough.bench.tasks import Selection, plan
 from bough.budget import Deadline
@@ -377,7 +378,8 @@ def test_a_line_given_twice_is_one_run(bench: Folder) -> None:
 
 def test_nothing_is_finished_where_there_is_no_file(tmp_path: Path) -> None:
     notes: list[str] = []
-    assert finished_runs(tmp_path / "run.jsonl", resume=True, note=notes.append) == {}
+    with Ledger(tmp_path / "run.jsonl", resume=True, note=notes.append) as ledger:
+        assert ledger.done == {}
     assert not notes
 
 

@@ -36,8 +36,7 @@ def shown(tally: Tally) -> list[str]:
 
 def test_counts_by_method_and_verdict() -> None:
     tasks = [task(number, method) for number in range(4) for method in ("auto", "lp-babsr")]
-    tally = Tally(tasks, [tasks[0].key], 1)
-    tally.recorded([entry(tasks[0])])
+    tally = Tally(tasks, {tasks[0].key: entry(tasks[0])}, 1)
     tally.add(tasks[1].key, entry(tasks[1], "timeout", 8.0))
     tally.add(tasks[2].key, entry(tasks[2], None))
     tally.beat([(tasks[3], 61.0)])
@@ -51,7 +50,7 @@ def test_counts_by_method_and_verdict() -> None:
 
 def test_the_end_is_guessed_from_what_ended() -> None:
     tasks = [task(0), task(1), task(2, timeout=1.5), task(3, "lp-babsr")]
-    tally = Tally(tasks, [], 1)
+    tally = Tally(tasks, {}, 1)
     assert tally.seconds_left() is None
     assert tally.line() == "0 of 4 runs"
     tally.add(tasks[0].key, entry(tasks[0], seconds=4.0))
@@ -64,7 +63,7 @@ def test_the_end_is_guessed_from_what_ended() -> None:
 
 
 def replace_jobs(tasks: list[Task], jobs: int) -> Tally:
-    tally = Tally(tasks, [], jobs)
+    tally = Tally(tasks, {}, jobs)
     tally.add(tasks[0].key, entry(tasks[0], seconds=4.0))
     return tally
 

@@ -13,6 +13,7 @@ from bough.errors import BadInput
 from bough.making.trial import _outcome
 from bough.making.tuning import ANY, STEPS, Bracket, CostScale, Probe, ProbeOutcome, Survey, choose, survey, tune
 from bough.options import Options
+from bough.zoo import datasets
 from bough.zoo.table import DIFFICULTIES, Surroundings
 
 SCALE = CostScale("bounds", (10, 100, 1000, 10_000))
@@ -101,7 +102,8 @@ def test_the_threshold_of_a_tiny_network_by_enumeration():
     network = sequential(([[1, 2], [-1, 1], [2, -1]], [0, 0.2, -0.3]), ([[1, 1, -1], [-1, 1, 1]], [0.1, 0]))
     loaded = LoadedNetwork(network, Plain(network), "tiny")
     pixels = np.array([[[150, 90]]], dtype=np.uint8)
-    around = Surroundings(pixels, (0.1,), (0.5,), 2, 0, 1, normalised=False, clip=True)
+    dataset = replace(datasets.known("mnist"), mean=(0.1,), std=(0.5,), classes=("one", "other"))
+    around = Surroundings(dataset, pixels, 0, 1, normalised=False, clip=True)
     if Plain(network).run(around.inputs.numpy()).argmax() == 1:
         around = replace(around, label=1, target=0)
 

@@ -12,8 +12,9 @@ from onnx import numpy_helper
 from torch import Tensor
 from torch.nn import functional
 
-from bough.zoo import demo, shapes
+from bough.zoo import demo
 from bough.zoo.demo import DemoProblem
+from laboratory import shapes
 
 PATH, PROBLEMS = demo.load()
 WEIGHTS = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in onnx.load(PATH).graph.initializer}
@@ -63,6 +64,15 @@ def attack(problem: DemoProblem, starts: int = 16, steps: int = 40) -> NDArray[n
 def test_files_are_small() -> None:
     assert PATH.stat().st_size < 300_000
     assert demo.PROPERTIES.stat().st_size < 10_000
+    assert demo.IMAGES.stat().st_size < 10_000
+
+
+@EVERY
+def test_images_are_as_they_are_drawn(problem: DemoProblem) -> None:
+    figure, seed = problem.name.split("-")[:2]
+    assert demo.CLASS_NAMES == shapes.CLASS_NAMES
+    assert figure == demo.CLASS_NAMES[problem.label]
+    np.testing.assert_array_equal(problem.image, shapes.draw(int(seed), problem.label))
 
 
 def test_a_dozen_problems_with_every_verdict() -> None:

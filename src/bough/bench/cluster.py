@@ -17,13 +17,13 @@ from typing import Any, TypeVar, final
 from bough.bench import run
 from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat, record_of
 from bough.bench.remote import supervise
-from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.budget import Clock, Deadline
 from bough.errors import BadInput, OutputError
 from bough.files.writing import write_bytes
 from bough.jobs.base import BEAT, Ended
 from bough.jobs.pool import Limits
+from bough.report.runs import Entry
 
 _log = logging.getLogger(__name__)
 RETRIES = 8  # of a run whose process or machine was lost

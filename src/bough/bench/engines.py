@@ -4,17 +4,18 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import final
 
 import torch
 
 from bough.bench import run
-from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.budget import Deadline, free_memory
 from bough.errors import BadInput
 from bough.jobs.base import Ended, Job
 from bough.jobs.pool import Limits, Pool
+from bough.report.runs import Entry
 
 MOST_JOBS = 1024  # runs at once that may be asked for
 Beat = Callable[[Sequence[tuple[Task, float]]], None]  # hears now and then what is at work, and for how many seconds
@@ -48,7 +49,7 @@ class ThisProcess(AbstractEngine):
             if limit.passed():
                 return
             beat([(task, 0.0)])
-            yield run.run_task(task, load)
+            yield run.run_task(task, load)[0]
 
 
 @final
@@ -72,7 +73,7 @@ class Processes(AbstractEngine):
         """Keep all workers busy."""
         cuda = any(run.may_use_cuda(task.method.options) for task in tasks)
         share = memory_share(self.jobs, self.limits)
-        spent = (lambda _: True) if self.fresh else run.spent
+        spent = (lambda _: True) if self.fresh else itemgetter(1)
 
         def job(task: Task) -> Job:
             return Job(self.run, (run.with_share(task, share),), task.instance.timeout)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bough.errors import BadInput
 from bough.files.reading import read_bytes
+from bough.report.runs import stem
 
 KNOWN_LIMIT = 1 << 26  # most bytes that are read of a file of verdicts
 COLUMNS = ("benchmark", "network", "property", "verdict")
@@ -31,10 +32,5 @@ def read_known(path: Path) -> Known:
 
 def known_verdict(known: Known, network: Path, property_file: Path) -> str | None:
     """What is known of an instance; its benchmark is the nearest folder above the network that has a row for it."""
-    keys = ((folder.name, stem(network), stem(property_file)) for folder in network.resolve().parents)
+    keys = ((folder.name, stem(network.name), stem(property_file.name)) for folder in network.resolve().parents)
     return next((known[key] for key in keys if key in known), None)
-
-
-def stem(path: str | Path) -> str:
-    """A file's name without `.onnx`, `.vnnlib` and `.gz`; other dots, as in `eps0.03`, stay."""
-    return Path(path).name.removesuffix(".gz").removesuffix(".onnx").removesuffix(".vnnlib")

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import final
 
-from bough.bench.summary import Entry
 from bough.bench.tasks import Key
 from bough.errors import OutputError
 from bough.files.log import AbstractLog
 from bough.files.writing import check_writable
 from bough.report.record import SCHEMA
+from bough.report.runs import Entry
 
 NEEDED = ("error", "verdict", "seconds", "branches", "bounds")
 

@@ -6,12 +6,12 @@ Which fields there are, and of what type, is read off `Options`; whether a value
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from bough.baselines.base import KNOWN_BASELINES
 from bough.errors import BadInput
 from bough.options import Options
+from bough.zoo.table import parsed
 
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "auto": (),
@@ -59,20 +59,6 @@ def _field(pair: str) -> tuple[str, Any]:
     if name not in SETTABLE:
         raise BadInput(f"a method has no field '{name}'; there are: {', '.join(SETTABLE)}")
     try:
-        return name, _value(text, SETTABLE[name])
+        return name, parsed(text, SETTABLE[name], none="none")
     except ValueError:
         raise BadInput(f"'{text}' is no value for the method's field {name}; check its type") from None
-
-
-def _value(text: str, hint: Any) -> Any:
-    """The text as one of the field's types; ValueError where it is none of them."""
-    kinds = get_args(hint) or (hint,)
-    if NoneType in kinds and text == "none":
-        return None
-    if bool in kinds:
-        return bool(("false", "true").index(text))
-    if int in kinds:
-        return int(text)
-    if float in kinds:
-        return float(text)
-    return text

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 
 from bough.files.writing import write_bytes
@@ -48,10 +49,6 @@ def called(call: bytes, *more: object) -> tuple[bytes, bool]:
     return pickle.dumps(value), spent
 
 
-def _is_spent(answer: tuple[bytes, bool]) -> bool:
-    return answer[1]
-
-
 _warm: dict[tuple[bytes, Limits, str | None], Pool] = {}  # holds the one pool that is kept for later calls
 
 
@@ -62,7 +59,7 @@ def _pool(prepare: bytes, limits: Limits, processor: str | None) -> Pool:
         for pool in _warm.values():
             pool.stop()
         _warm.clear()
-        _warm[key] = Pool(1, Job(called, (prepare,)), limits, _is_spent)
+        _warm[key] = Pool(1, Job(called, (prepare,)), limits, itemgetter(1))
     return _warm[key]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from bough.api import LoadedNetwork, load_network, load_problem
-from bough.bench.summary import Entry
 from bough.bench.tasks import Task
 from bough.bounds.base import KNOWN_BOUNDERS
 from bough.budget import Clock
@@ -20,6 +19,7 @@ from bough.options import AUTO, Options
 from bough.plan import AbstractPlan, make_plan, said_of
 from bough.problem.problem import Problem
 from bough.report.record import Run, Settings, record
+from bough.report.runs import Entry
 from bough.report.trace import TraceWriter
 from bough.verdict.result import Result
 
@@ -44,18 +44,13 @@ def loader() -> Loader:
     return problem
 
 
-def run_task(task: Task, load: Loader) -> Entry:
-    """Run a task in this process; whatever goes wrong is part of the record."""
-    return _run(task, load)[0]
-
-
 def failed(task: Task, why: str) -> Entry:
     """The record of a run that came to nothing."""
     return _entry(task, said_of(replace(task.method.options, timeout=task.instance.timeout)), None, why, None)
 
 
-def _run(task: Task, load: Loader) -> tuple[Entry, bool]:
-    """The record, and whether something happened that nobody foresaw."""
+def run_task(task: Task, load: Loader) -> tuple[Entry, bool]:
+    """The record of a run in this process, and whether something happened that nobody foresaw."""
     options = replace(task.method.options, timeout=task.instance.timeout)
     result = load_seconds = failure = None
     foreseen = True
@@ -105,22 +100,15 @@ def prepare(cuda: bool) -> None:
             torch.zeros(1, device="cuda")
 
 
-@lru_cache(maxsize=1)
-def _loader_of_this_process() -> Loader:
-    return loader()
+_loader_of_this_process = lru_cache(maxsize=1)(loader)
 
 
 def run_in_worker(task: Task) -> tuple[Entry, bool]:
     """The record of a task, and whether the worker is spent: CUDA and native libraries may be left in any state."""
-    entry, unforeseen = _run(task, _loader_of_this_process())
+    entry, unforeseen = run_task(task, _loader_of_this_process())
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # others may share the GPU
     return entry, unforeseen
-
-
-def spent(answer: tuple[Entry, bool]) -> bool:
-    """Whether a worker should be replaced after this."""
-    return answer[1]
 
 
 def may_use_cuda(options: Options) -> bool:

@@ -6,15 +6,9 @@ from pathlib import Path
 
 from bough.bench.engines import AbstractEngine, Beat, ThisProcess
 from bough.bench.ledger import Ledger, key_of
-from bough.bench.summary import Entry
 from bough.bench.tasks import Key, Task
 from bough.budget import Deadline
-
-
-def finished_runs(out: Path, *, resume: bool, note: Callable[[str], None]) -> Mapping[Key, Entry]:
-    """The runs in the file that ended without an error; a line that a killed process left half written is removed."""
-    with Ledger(out, resume=resume, note=note) as ledger:
-        return ledger.done
+from bough.report.runs import Entry
 
 
 def run_tasks(

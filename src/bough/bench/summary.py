@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from statistics import mean, median
-from typing import Any
 
-from bough.bench.known import stem
+from bough.report.runs import SOLVED, Entry, stem
 
-Entry = dict[str, Any]
-SOLVED = ("verified", "falsified")
 HEAD = ("method", "runs", "solved", *SOLVED, "timeout", "unknown", "errors")
 FIGURES = ("median s", "mean s", "branches", "bounds")
 

@@ -13,7 +13,6 @@ from bough.files.writing import make_folder
 from bough.making import export
 from bough.making.export import ImagesOf
 from bough.problem.instances import Instance
-from bough.zoo import shipped
 from bough.zoo.table import COLUMNS, PAPER_COLUMNS, TABLE_LIMIT, Row, read_table
 
 TIMEOUT = 300.0  # seconds per run unless the user says how many; as `bough properties` writes it
@@ -59,12 +58,8 @@ def read_problems(
     table: Path, folder: Path, networks: Path | None, images_of: ImagesOf, note: Callable[[str], None]
 ) -> Problems:
     """The problems of a table, with their files in `folder`."""
-    listed = read_table(table)
-    ready = export.ready(listed, images_of)
-    if ready.absent:
-        note(f"{ready.absent} of {len(listed)} rows of {table} are left out: their images are not at hand")
-    if not ready.rows:
+    rows = export.ready(read_table(table), images_of, note)
+    if not rows:
         raise BadInput(f"none of the images of {table} is at hand; say by --data where they are")
-    folders = (Path(), table.parent) if networks is None else (networks,)
-    paths = export.check_networks(ready.rows, images_of, (*folders, shipped.NETWORKS))
-    return Problems(folder, ready.rows, paths, images_of)
+    paths = export.check_networks(rows, images_of, export.network_folders(table, networks))
+    return Problems(folder, rows, paths, images_of)

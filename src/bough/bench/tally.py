@@ -1,14 +1,13 @@
 """Records enter as runs end; how many there are of each kind, and how long the rest may take, leave."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from bough.bench.known import stem
-from bough.bench.summary import SOLVED, Entry
 from bough.bench.tasks import Key, Task
 from bough.budget import Clock, now
+from bough.report.runs import SOLVED, Entry, stem
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +19,7 @@ SHOWN = 4  # runs at work that are named; of more only the number is shown
 class Tally:
     """Where a bench stands; what was recorded before counts, but not for the throughput."""
 
-    def __init__(self, tasks: Sequence[Task], done: Iterable[Key], jobs: int) -> None:
+    def __init__(self, tasks: Sequence[Task], done: Mapping[Key, Entry], jobs: int) -> None:
         self._left = {task.key: task for task in tasks}
         self._total = Counter(task.method.name for task in tasks)
         self._counts = {name: Counter(dict.fromkeys(KINDS, 0)) for name in self._total}
@@ -30,35 +29,26 @@ class Tally:
         self._jobs = jobs
         self._at_work: Sequence[tuple[Task, float]] = ()
         self._beaten = Clock.start()  # the moment at which these were at work
-        for key in done:
-            self._left.pop(key, None)
-
-    def recorded(self, entries: Iterable[Entry]) -> None:
-        """Count runs that were recorded before."""
-        for entry in entries:
-            self._count(entry)
+        for key in [key for key in self._left if key in done]:
+            self._count(key, done[key])
 
     def add(self, key: Key, entry: Entry) -> None:
         """Count a run that ended now."""
-        self._left.pop(key, None)
         self._ended += 1
-        self._count(entry)
+        self._count(key, entry)
 
     def beat(self, at_work: Sequence[tuple[Task, float]]) -> None:
         """Take note of what is at work."""
         self._at_work = at_work
         self._beaten = Clock.start()
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, key: Key, entry: Entry) -> None:
+        self._left.pop(key, None)
         self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
         if entry["seconds"] is not None:
             spent = self._seconds[entry["method"]]
             spent[0] += entry["seconds"] + (entry.get("load_seconds") or 0.0)
             spent[1] += 1
-
-    def per_minute(self) -> float:
-        """Runs that end in a minute."""
-        return 60 * self._ended / max(self._clock.seconds(), 1e-9)
 
     def seconds_left(self) -> float | None:
         """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
@@ -76,7 +66,7 @@ class Tally:
         total = sum(self._total.values())
         left = self.seconds_left()
         end = "" if left is None or not self._left else f", about {span(left)} left, until {clock(left)}"
-        speed = f", {self.per_minute():.1f} a minute" if self._ended else ""
+        speed = f", {60 * self._ended / max(self._clock.seconds(), 1e-9):.1f} a minute" if self._ended else ""
         return f"{done} of {total} runs{speed}{end}"
 
     def at_work(self) -> str:
@@ -109,7 +99,7 @@ class Tally:
 
 
 def _name(task: Task) -> str:
-    return f"{stem(task.instance.network)} {stem(task.instance.property)} {task.method.name}"
+    return f"{stem(task.instance.network.name)} {stem(task.instance.property.name)} {task.method.name}"
 
 
 def told(task: Task) -> str:

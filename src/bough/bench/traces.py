@@ -2,14 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bough.bench.summary import Entry
-from bough.bench.tasks import Key, Task, TraceFile
+from bough.bench.tasks import Task, TraceFile
 from bough.errors import BadInput
 from bough.options import AUTO
+from bough.report.runs import stem
 
 NODES = 20_000  # nodes of each tree unless the user says how many: a page of many trees has to be opened, too
 ENDING = ".jsonl.gz"
@@ -30,15 +30,10 @@ def searches(task: Task) -> bool:
     return task.method.options.method == AUTO
 
 
-def untraced(tasks: Sequence[Task], done: Mapping[Key, Entry]) -> int:
-    """How many runs are recorded, so that they are not repeated, and left no trace."""
-    return sum(task.key in done and task.trace is not None and not task.trace.path.exists() for task in tasks)
-
-
 def trace_name(task: Task) -> str:
     """A file's name for a run: readable, safe on any system, and no other run's."""
     instance = task.instance
-    names = (_bare(instance.network.name), _bare(instance.property.name), task.method.name)
+    names = (stem(instance.network.name), stem(instance.property.name), task.method.name)
     words = "-".join(re.sub(r"[^A-Za-z0-9._=,+-]+", "_", name)[:_LONGEST] for name in names).lstrip(".-")
     return f"{words}-{hashlib.sha256(repr(task.key).encode()).hexdigest()[:8]}{ENDING}"
 
@@ -47,7 +42,3 @@ def _file(task: Task, folder: Path, limit: int) -> TraceFile:
     instance = task.instance
     about = {"network": str(instance.network), "property": str(instance.property), "method": task.method.name}
     return TraceFile(folder / trace_name(task), limit, about)
-
-
-def _bare(name: str) -> str:
-    return name.removesuffix(".gz").removesuffix(".vnnlib").removesuffix(".onnx")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bough.budget import ran_out
 from bough.cli import bench, check, learning, report, search, training, zoo
-from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, Commands, print_verdict, say
+from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, Command, declare, print_verdict, say
 from bough.errors import BadInput, BoughError
 
 
@@ -64,17 +64,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.set_defaults(run=_no_command, answers=False)
-    commands = Commands(parser)
-    commands.heading("commands")
-    for group in (search, check, bench, report):
-        group.add(commands)
-    demo = commands.add("demo", help="run a dozen small problems on a network that comes with bough")
-    demo.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="where the picture goes")
-    demo.set_defaults(run=_demo)
-    commands.add("doctor", help="versions, devices and solvers found").set_defaults(run=_doctor)
-    commands.heading("to make problems, and to train branching rules")
-    for group in (zoo, learning, training):
-        group.add(commands)
+    made = parser.add_subparsers(prog="bough", metavar="COMMAND", help=argparse.SUPPRESS, parser_class=Command)
+    listed = []
+    for heading, commands in COMMANDS.items():
+        listed.append(f"\n{heading}:\n")
+        for name, (options, words) in commands.items():
+            listed.append(f"  {name:14s} {words}\n")
+            made.add_parser(name, declare=options, description=f"{words[0].upper()}{words[1:]}.")
+    parser.epilog = "".join(listed)
     return parser
 
 
@@ -86,6 +83,11 @@ def _no_command(options: argparse.Namespace) -> int:
         return 0
     _parser().print_help(sys.stderr)
     return BAD_INPUT
+
+
+def _declare_demo(command: Command) -> None:
+    declare(command, "--out", "DIR", "where the picture goes", Path, Path("demo-out"))
+    command.set_defaults(run=_demo)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -103,3 +105,22 @@ def _doctor(options: argparse.Namespace) -> int:
 
     print(describe())
     return 0
+
+
+COMMANDS = {  # what declares the options, and what the command does, by heading and name
+    "commands": {
+        "verify": (search.verify, "prove a VNN-LIB property of an ONNX network, or refute it"),
+        "robustness": (search.robustness, "prove that an image keeps its class within eps, or refute it"),
+        "check": (check.check, "check the certificate that `verify --certificate` wrote"),
+        "bench": (bench.bench, "run a list of instances by several methods"),
+        "report": (report.report, "show runs and traces as one HTML page"),
+        "demo": (_declare_demo, "run a dozen small problems on a network that comes with bough"),
+        "doctor": (lambda command: command.set_defaults(run=_doctor), "versions, devices and solvers found"),
+    },
+    "to make problems, and to train branching rules": {
+        "train-network": (zoo.train_network, "train one of the paper's architectures robustly (Wong & Kolter)"),
+        "properties": (zoo.properties, "make properties from images, with radii tuned to a difficulty"),
+        "label": (learning.label, "record strong branching as samples to train a rule from"),
+        "train": (training.train, "train a branching rule on samples of `bough label`"),
+    },
+}

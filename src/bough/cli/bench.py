@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bough.budget import Deadline
-from bough.cli.shared import DEFECT, UNFINISHED, Commands, images_of, limit_of, number, say
+from bough.cli.shared import DEFECT, UNFINISHED, Command, declare, images_of, limit_of, note, number, say
 from bough.errors import BadInput
 from bough.files.writing import check_writable, make_folder
 
@@ -24,53 +24,42 @@ if TYPE_CHECKING:
 TELL_FIRST, TELL_EVERY = 2.0, 20.0  # seconds without a line after which one says what is at work
 
 
-def add(commands: Commands) -> None:
-    """Declare `bough bench` and its options."""
-    bench = commands.add("bench", help="run a list of instances by several methods")
-    bench.add_argument(
-        "instances",
-        metavar="INSTANCES",
-        type=Path,
-        help="CSV: network, property, timeout; or a table of `bough properties`, of which mnist comes with bough",
+def bench(command: Command) -> None:
+    """Declare the options of `bough bench`."""
+    words = "CSV: network, property, timeout; or a table of `bough properties`, of which mnist comes with bough"
+    declare(command, "instances", "INSTANCES", words, Path)
+    declare(command, "--out", "FILE", "one JSON record per run is added here", Path, required=True)
+    words = (
+        "auto (the default), lp-babsr, dual-babsr, dual-fsb, dual-kfsb, mip-planet, mip-tight, relu-bab, marabou, "
+        "or key=value,...; may be given again"
     )
-    bench.add_argument("--out", type=Path, metavar="FILE", required=True, help="one JSON record per run is added here")
-    bench.add_argument(
-        "--method",
-        action="append",
-        metavar="NAME",
-        help="auto (the default), lp-babsr, dual-babsr, dual-fsb, dual-kfsb, mip-planet, mip-tight, relu-bab, marabou, "
-        "or key=value,...; may be given again",
+    declare(command, "--method", "NAME", words, action="append")
+    command.add_argument(
+        "--resume", action="store_true", help="go on with FILE: what is in it without an error is kept"
     )
-    bench.add_argument("--resume", action="store_true", help="go on with FILE: what is in it without an error is kept")
-    bench.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
-    bench.add_argument("--timeout", type=float, metavar="S", help="seconds per run, instead of the CSV's")
-    bench.add_argument("--only", default="", metavar="TEXT", help="instances with TEXT in their paths")
-    bench.add_argument("--every", type=int, default=1, metavar="N", help="every N-th of these instances, the first too")
-    bench.add_argument("--device", metavar="NAME", help="where methods run that do not say it themselves")
-    bench.add_argument("--limit-seconds", type=float, metavar="S", help="start no run after S seconds in all")
-    bench.add_argument(
-        "--trace", type=Path, metavar="DIR", help="write what each search does there, for `bough report`"
-    )
-    bench.add_argument("--trace-limit", type=int, metavar="N", help="follow each tree for N nodes; 20,000")
-    bench.add_argument("--known", type=Path, metavar="FILE", help="CSV of verdicts that are known; another is a defect")
-    where = bench.add_argument_group("where runs happen")
-    where.add_argument("--jobs", type=int, metavar="N", help="runs at once; 1, and with ray all that there is room for")
-    where.add_argument(
-        "--engine",
-        choices=("local", "here", "ray"),
-        default="local",
-        help="worker processes with hard limits (local), this process (here), or a Ray cluster (ray)",
-    )
-    where.add_argument("--grace", type=number, metavar="S", help="kill a run so long after its time limit; 60")
-    where.add_argument("--memory-limit", type=number, metavar="GB", help="kill a run that takes more")
+    command.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
+    declare(command, "--timeout", "S", "seconds per run, instead of the CSV's", float)
+    declare(command, "--only", "TEXT", "instances with TEXT in their paths", default="")
+    declare(command, "--every", "N", "every N-th of these instances, the first too", int, 1)
+    declare(command, "--device", "NAME", "where methods run that do not say it themselves")
+    declare(command, "--limit-seconds", "S", "start no run after S seconds in all", float)
+    declare(command, "--trace", "DIR", "write what each search does there, for `bough report`", Path)
+    declare(command, "--trace-limit", "N", "follow each tree for N nodes; 20,000", int)
+    declare(command, "--known", "FILE", "CSV of verdicts that are known; another is a defect", Path)
+    where = command.add_argument_group("where runs happen")
+    declare(where, "--jobs", "N", "runs at once; 1, and with ray all that there is room for", int)
+    words = "worker processes with hard limits (local), this process (here), or a Ray cluster (ray)"
+    declare(where, "--engine", ("local", "here", "ray"), words)
+    declare(where, "--grace", "S", "kill a run so long after its time limit; 60", number)
+    declare(where, "--memory-limit", "GB", "kill a run that takes more", number)
     where.add_argument("--fresh", action="store_true", help="a new process for every run")
-    where.add_argument("--gpu-share", type=number, metavar="SHARE", help="with ray: of a GPU, for each run on one; 1")
-    where.add_argument("--ray-address", metavar="ADDRESS", help="with ray: of the cluster; else one that is found")
-    table = bench.add_argument_group("with a table of properties")
-    table.add_argument("--problems", type=Path, metavar="DIR", help="folder for its files; else beside FILE")
-    table.add_argument("--networks", type=Path, metavar="FOLDER", help="where its networks are")
-    table.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets' files are")
-    bench.set_defaults(run=_bench)
+    declare(where, "--gpu-share", "SHARE", "with ray: of a GPU, for each run on one; 1", number)
+    declare(where, "--ray-address", "ADDRESS", "with ray: of the cluster; else one that is found")
+    table = command.add_argument_group("with a table of properties")
+    declare(table, "--problems", "DIR", "folder for its files; else beside FILE", Path)
+    declare(table, "--networks", "FOLDER", "where its networks are", Path)
+    declare(table, "--data", "FOLDER", "where the data sets' files are", Path)
+    command.set_defaults(run=_bench)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -85,7 +74,6 @@ def _bench(options: argparse.Namespace) -> int:
     from bough.bench.summary import is_wrong, progress_line, table
     from bough.bench.tally import Tally
     from bough.bench.tasks import Selection, plan
-    from bough.bench.traces import untraced
 
     engine = _engine(options)
     methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
@@ -95,20 +83,20 @@ def _bench(options: argparse.Namespace) -> int:
     listed = None if problems is None else problems.listed()
     tasks = plan(options.instances, methods, selection, known, listed)
     if options.known is not None and all(task.known is None for task in tasks):
-        say(f"note: {options.known} has no verdict for any of these instances")
+        note(f"{options.known} has no verdict for any of these instances")
     tasks = _traced(options, tasks)
     if options.dry_run:
         return _dry_run(options, tasks, engine)
     if options.trace is not None:
         make_folder(options.trace)
-    with Ledger(options.out, resume=options.resume, note=lambda line: say(f"note: {line}")) as ledger:
+    with Ledger(options.out, resume=options.resume, note=note) as ledger:
         if problems is not None:
             problems.write()
-        if lacking := untraced(tasks, ledger.done):
-            say(f"note: {lacking} runs are in {options.out} without a trace in {options.trace}; they are not repeated")
+        recorded = (task.trace for task in tasks if task.key in ledger.done)
+        if lacking := sum(trace is not None and not trace.path.exists() for trace in recorded):
+            note(f"{lacking} runs are in {options.out} without a trace in {options.trace}; they are not repeated")
         torch.set_num_threads(1)
         tally = Tally(tasks, ledger.done, engine.jobs)
-        tally.recorded(ledger.done[task.key] for task in tasks if task.key in ledger.done)
         with _View(tally, len(tasks)) as view:
             entries = run_tasks(tasks, ledger.done, ledger, view.seen, deadline, engine, view.beat)
     say(table(entries))
@@ -202,14 +190,12 @@ def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Ta
     followed = with_traces(tasks, options.trace, NODES if options.trace_limit is None else options.trace_limit)
     others = sorted({task.method.name for task in tasks if not searches(task)})
     if others:
-        say(f"note: no trace of {', '.join(others)}: other solvers leave none")
+        note(f"no trace of {', '.join(others)}: other solvers leave none")
     return followed
 
 
 def _problems(options: argparse.Namespace) -> "Problems | None":
     """What a table of properties asks; None for a list of instances."""
-    from functools import lru_cache
-
     from bough.bench.tables import is_table, read_problems
     from bough.zoo.shipped import table_path
 
@@ -220,9 +206,8 @@ def _problems(options: argparse.Namespace) -> "Problems | None":
                 raise BadInput(f"--{flag} says nothing with a list of instances; leave it out, or give a table")
         return None
     check_writable(options.out)
-    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
     folder = options.problems or options.out.with_name(f"{options.out.stem}-problems")
-    return read_problems(path, folder, options.networks, at_hand, lambda line: say(f"note: {line}"))
+    return read_problems(path, folder, options.networks, images_of(options), note)
 
 
 def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "AbstractEngine") -> int:
@@ -243,5 +228,5 @@ def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "Abst
         f"{span(longest(left, engine.jobs))} if each takes its time limit"
     )
     if entries and not options.resume:
-        say(f"note: {options.out} is there already; give --resume to go on with it")
+        note(f"{options.out} is there already; give --resume to go on with it")
     return 0

@@ -2,30 +2,21 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bough.cli.shared import NETWORK_HELP, Commands, print_verdict, say
+from bough.cli.shared import NETWORK_HELP, Command, declare, print_verdict, say
 from bough.files.writing import check_writable, write_text
 
-if TYPE_CHECKING:
-    from bough.problem.problem import Problem
 
-
-def add(commands: Commands) -> None:
-    """Declare `bough check` and its options."""
-    check = commands.add("check", help="check the certificate that `verify --certificate` wrote")
-    check.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
-    check.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
-    check.add_argument("certificate", metavar="CERTIFICATE", type=Path)
-    check.add_argument("--exact", action="store_true", help="in rational arithmetic, for small networks")
-    check.add_argument(
-        "--aptp",
-        metavar="FILE",
-        type=Path,
-        help="write the tree of a valid proof as an activation-pattern tree for APTPchecker; one file a clause",
-    )
-    check.add_argument("--quiet", action="store_true", help="print the answer only")
-    check.set_defaults(run=_check)
+def check(command: Command) -> None:
+    """Declare the options of `bough check`."""
+    declare(command, "network", "NETWORK", NETWORK_HELP, Path)
+    declare(command, "property", "PROPERTY", ".vnnlib or .vnnlib.gz", Path)
+    command.add_argument("certificate", metavar="CERTIFICATE", type=Path)
+    command.add_argument("--exact", action="store_true", help="in rational arithmetic, for small networks")
+    words = "write the tree of a valid proof as an activation-pattern tree for APTPchecker; one file a clause"
+    declare(command, "--aptp", "FILE", words, Path)
+    command.add_argument("--quiet", action="store_true", help="print the answer only")
+    command.set_defaults(run=_check)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -47,18 +38,13 @@ def _check(options: argparse.Namespace) -> int:
             spent += f", {report.seconds / report.search_seconds:.2f} times the search's {report.search_seconds:.2f} s"
         say(spent)
     if options.aptp is not None and report.outcome is Outcome.VALID:
-        _export(options, problem)
+        from bough.verdict.aptp import aptp_paths, as_aptp
+
+        texts = as_aptp(problem, options.certificate)
+        paths = aptp_paths(options.aptp, len(texts))
+        for path, text in zip(paths, texts, strict=True):
+            write_text(path, text)
+        if not options.quiet:
+            say(f"wrote {', '.join(map(str, paths))}")
     print_verdict(report.outcome.value)
     return report.outcome.exit_status
-
-
-def _export(options: argparse.Namespace, problem: "Problem") -> None:
-    """Write the tree."""
-    from bough.verdict.aptp import aptp_paths, as_aptp
-
-    texts = as_aptp(problem, options.certificate)
-    paths = aptp_paths(options.aptp, len(texts))
-    for path, text in zip(paths, texts, strict=True):
-        write_text(path, text)
-    if not options.quiet:
-        say(f"wrote {', '.join(map(str, paths))}")

@@ -5,7 +5,19 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bough.cli.shared import MOST_THREADS, UNFINISHED, Commands, images_of, limit_of, say
+from bough.cli.shared import (
+    DEVICES,
+    UNFINISHED,
+    Command,
+    check_numbers,
+    check_processes,
+    declare,
+    images_of,
+    limit_of,
+    note,
+    picked,
+    say,
+)
 from bough.errors import BadInput
 from bough.files.writing import make_folder
 
@@ -13,84 +25,49 @@ if TYPE_CHECKING:
     from bough.making.labelling import LabelRecipe, Work
 
 
-def add(commands: Commands) -> None:
-    """Add `bough label` to the commands."""
-    label = commands.add("label", help="record strong branching as samples to train a rule from")
-    label.add_argument("table", metavar="TABLE", type=Path, help="CSV of `bough properties`; mnist comes with bough")
-    label.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for the samples")
-    label.add_argument("--networks", type=Path, metavar="FOLDER", help="where the networks are")
-    label.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets' files are")
-    label.add_argument("--every", type=int, default=1, metavar="N", help="every N-th of the rows, the first too")
-    label.add_argument("--samples", type=int, default=20, metavar="B", help="samples per property; 20")
-    label.add_argument("--between", type=int, default=10, metavar="Q", help="most steps between two samples; 10")
-    label.add_argument(
-        "--whole", type=float, default=0.25, metavar="SHARE", help="of solved properties searched by strong; 0.25"
-    )
-    label.add_argument("--deep", action="store_true", help="spread the samples over the depths of the whole search")
-    label.add_argument(
-        "--growth", type=float, default=1.05, metavar="G", help="with --deep: of the search between samples; 1.05"
-    )
-    label.add_argument("--subset", action="store_true", help="try the ReLUs of `strong-subset` only, not all")
-    label.add_argument(
-        "--inputs", type=int, default=0, metavar="N", help="label N inputs of each sample, too: bound both halves; 0"
-    )
-    label.add_argument(
-        "--rollouts", type=int, default=0, metavar="K", help="grow the trees below the K ReLUs that --rule ranks first"
-    )
-    label.add_argument(
-        "--largest",
-        type=int,
-        default=256,
-        metavar="N",
-        help="with --rollouts: branches of the trees that are tried; 256",
-    )
-    label.add_argument("--bounds", choices=("dual", "lp"), default="dual", help="that labels are made of; dual")
-    label.add_argument(
-        "--intermediate", default="auto", metavar="NAME", help="bounds of ReLUs, as for `bough verify`; auto"
-    )
-    label.add_argument("--rule", default="fsb", metavar="RULE", help="the cheap branching rule between samples; fsb")
-    label.add_argument("--weights", metavar="FILE", help="of a learnt rule; else what comes with bough")
-    label.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds per property, or inf; 60")
-    label.add_argument(
-        "--max-bounds",
-        type=int,
-        metavar="N",
-        help="bounds per property, but for those of labels; with --rollouts, branches of the rule's own tree",
-    )
-    label.add_argument(
-        "--batch",
-        type=int,
-        metavar="N",
-        help="domains split per step; 1, and with --deep or --rollouts what memory allows",
-    )
-    label.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random")
-    label.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where bounds are computed")
-    label.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="processes, 1 by default, or runs at once on Ray; the samples are the same",
-    )
-    label.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
-    label.add_argument("--gpu-share", type=float, metavar="SHARE", help="with ray: of a GPU, for each property; 1")
-    label.add_argument("--ray-address", metavar="ADDRESS", help="with ray: of the cluster; else one that is found")
-    label.add_argument("--limit-seconds", type=float, metavar="S", help="start no property after S seconds in all")
-    label.add_argument("--resume", action="store_true", help="go on with DIR")
-    label.set_defaults(run=_label)
+def label(command: Command) -> None:
+    """Declare the options of `bough label`."""
+    declare(command, "table", "TABLE", "CSV of `bough properties`; mnist comes with bough", Path)
+    declare(command, "--out", "DIR", "folder for the samples", Path, required=True)
+    declare(command, "--networks", "FOLDER", "where the networks are", Path)
+    declare(command, "--data", "FOLDER", "where the data sets' files are", Path)
+    declare(command, "--every", "N", "every N-th of the rows, the first too", int, 1)
+    declare(command, "--samples", "B", "samples per property; 20", int, 20)
+    declare(command, "--between", "Q", "most steps between two samples; 10", int, 10)
+    declare(command, "--whole", "SHARE", "of solved properties searched by strong; 0.25", float, 0.25)
+    command.add_argument("--deep", action="store_true", help="spread the samples over the depths of the whole search")
+    declare(command, "--growth", "G", "with --deep: of the search between samples; 1.05", float, 1.05)
+    command.add_argument("--subset", action="store_true", help="try the ReLUs of `strong-subset` only, not all")
+    declare(command, "--inputs", "N", "label N inputs of each sample, too: bound both halves; 0", int, 0)
+    declare(command, "--rollouts", "K", "grow the trees below the K ReLUs that --rule ranks first", int, 0)
+    declare(command, "--largest", "N", "with --rollouts: branches of the trees that are tried; 256", int, 256)
+    declare(command, "--bounds", ("dual", "lp"), "that labels are made of; dual")
+    declare(command, "--intermediate", "NAME", "bounds of ReLUs, as for `bough verify`; auto", default="auto")
+    declare(command, "--rule", "RULE", "the cheap branching rule between samples; fsb", default="fsb")
+    declare(command, "--weights", "FILE", "of a learnt rule; else what comes with bough")
+    declare(command, "--timeout", "S", "seconds per property, or inf; 60", float, 60.0)
+    words = "bounds per property, but for those of labels; with --rollouts, branches of the rule's own tree"
+    declare(command, "--max-bounds", "N", words, int)
+    declare(command, "--batch", "N", "domains split per step; 1, and with --deep or --rollouts what memory allows", int)
+    declare(command, "--seed", "N", "of everything random", int, 0)
+    declare(command, "--device", DEVICES, "where bounds are computed")
+    declare(command, "--jobs", "N", "processes, 1 by default, or runs at once on Ray; the samples are the same", int)
+    declare(command, "--engine", ("local", "ray"), "this machine, or a Ray cluster")
+    declare(command, "--gpu-share", "SHARE", "with ray: of a GPU, for each property; 1", float)
+    declare(command, "--ray-address", "ADDRESS", "with ray: of the cluster; else one that is found")
+    declare(command, "--limit-seconds", "S", "start no property after S seconds in all", float)
+    command.add_argument("--resume", action="store_true", help="go on with DIR")
+    command.set_defaults(run=_label)
 
 
 def _label(options: argparse.Namespace) -> int:
     """Label the rows of a table; notes say which are left out."""
     limit = limit_of(options)
-    if options.every < 1:
-        raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
-    if options.jobs is not None and not 1 <= options.jobs <= MOST_THREADS:
-        raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
+    check_numbers(options, every=1)
+    check_processes(options, "jobs")
     work = _work(options)
     if not options.timeout > 0:
         raise BadInput(f"--timeout is {options.timeout}; give seconds, more than 0, or inf for no limit")
-    from functools import lru_cache
-
     import torch
 
     from bough.making import export, labelling
@@ -99,22 +76,19 @@ def _label(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     recipe = _recipe(options)
     path = shipped.table_path(options.table)
-    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
+    at_hand = images_of(options)
     listed = table.read_table(path)
     rows, refused = labelling.allowed(listed)
     if refused:
-        say(f"note: {refused} of {len(listed)} rows are refused: their images are kept for testing")
+        note(f"{refused} of {len(listed)} rows are refused: their images are kept for testing")
     if not rows:
         raise BadInput(f"no row of {options.table} may be labelled; give a table of images that are for training")
-    found = export.ready(rows[:: options.every], at_hand)
-    if found.absent:
-        say(f"note: {found.absent} rows are left out: their images are not at hand")
-    if not found.rows:
+    rows = export.ready(rows[:: options.every], at_hand, note)
+    if not rows:
         raise BadInput(f"none of the images of {options.table} is at hand; say by --data where they are")
-    folders = (Path(), path.parent) if options.networks is None else (options.networks,)
-    networks = export.check_networks(found.rows, at_hand, (*folders, shipped.NETWORKS))
+    networks = export.check_networks(rows, at_hand, export.network_folders(path, options.networks))
     make_folder(options.out, resume=options.resume)
-    tasks = labelling.plan_tasks(found.rows, at_hand, networks, recipe)
+    tasks = labelling.plan_tasks(rows, at_hand, networks, recipe)
     made = labelling.make(options.out, tasks, recipe, say, limit, options.jobs or 1, work)
     say(f"{made.samples} samples of {made.properties} properties are in {options.out}")
     if made.why is not None:
@@ -145,27 +119,13 @@ def _recipe(options: argparse.Namespace) -> "LabelRecipe":
     from bough.making.labelling import LabelRecipe
     from bough.options import Options
 
-    plan = Plan(
-        samples=options.samples,
-        between=options.between,
-        whole=options.whole,
-        deep=options.deep,
-        growth=options.growth,
-        subset=Subset() if options.subset else None,
-        seed=options.seed,
-        inputs=options.inputs,
-        rollouts=options.rollouts,
-        largest=options.largest,
-    )
+    fields = ("samples", "between", "whole", "deep", "growth", "seed", "inputs", "rollouts", "largest")
+    plan = Plan(**picked(options, *fields), subset=Subset() if options.subset else None)
     chosen = Options(
+        **picked(options, "bounds", "intermediate", "weights", "seed", "device"),
         timeout=options.timeout if math.isfinite(options.timeout) else None,
-        bounds=options.bounds,
-        intermediate=options.intermediate,
         branching=options.rule,
         batch=1 if options.batch is None and not (options.deep or options.rollouts) else options.batch,
-        weights=options.weights,
-        seed=options.seed,
-        device=options.device,
         most_bounds=options.max_bounds,
     )
     if Capability.INPUT_PARTS in chosen.needs:

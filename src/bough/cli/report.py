@@ -3,35 +3,21 @@
 import argparse
 from pathlib import Path
 
-from bough.cli.shared import Commands, say
+from bough.cli.shared import Command, declare, note, say
 from bough.files.writing import make_folder, write_text
 
 PAGE = "index.html"
 
 
-def add(commands: Commands) -> None:
-    """Declare `bough report` and its options."""
-    report = commands.add("report", help="show runs and traces as one HTML page")
-    report.add_argument(
-        "runs", metavar="RUN.jsonl", type=Path, nargs="*", help="records of `bough bench` or `bough verify --json`"
-    )
-    report.add_argument("--out", type=Path, metavar="DIR", required=True, help=f"the folder for {PAGE}")
-    report.add_argument(
-        "--trace",
-        type=Path,
-        metavar="PATH",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="traces of `bough verify --trace`, or folders of `bough bench --trace`: bounds over time, and trees",
-    )
-    report.add_argument(
-        "--counterexamples",
-        type=Path,
-        metavar="DIR",
-        help="a folder of .npz files that `bough verify --counterexample` wrote, named after their properties",
-    )
-    report.set_defaults(run=_report)
+def report(command: Command) -> None:
+    """Declare the options of `bough report`."""
+    declare(command, "runs", "RUN.jsonl", "records of `bough bench` or `bough verify --json`", Path, nargs="*")
+    declare(command, "--out", "DIR", f"the folder for {PAGE}", Path, required=True)
+    words = "traces of `bough verify --trace`, or folders of `bough bench --trace`: bounds over time, and trees"
+    declare(command, "--trace", "PATH", words, Path, [], nargs="+", action="extend")
+    words = "a folder of .npz files that `bough verify --counterexample` wrote, named after their properties"
+    declare(command, "--counterexamples", "DIR", words, Path)
+    command.set_defaults(run=_report)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -45,8 +31,8 @@ def _report(options: argparse.Namespace) -> int:
     traces = read_traces(options.trace, notes.append)
     points = [] if options.counterexamples is None else read_points(options.counterexamples, entries, notes.append)
     data = payload(entries, traces, points, notes)
-    for note in notes:
-        say(f"note: {note}")
+    for line in notes:
+        note(line)
     for warning in data["warnings"]:
         say(f"warning: {warning}")
     make_folder(options.out)

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bough.cli.shared import (
-    MOST_THREADS,
+    DEVICES,
     NETWORK_HELP,
-    Commands,
+    Command,
     RareOptions,
+    check_processes,
     count_or_auto,
+    declare,
+    note,
     number,
+    picked,
     print_verdict,
     say,
 )
@@ -30,114 +34,72 @@ if TYPE_CHECKING:
 TINY = 1e-300  # above 0, by nothing to speak of
 
 
-def add(commands: Commands) -> None:
-    """Add the commands `verify` and `robustness`."""
-    verify = commands.add("verify", help="prove a VNN-LIB property of an ONNX network, or refute it")
-    verify.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
-    verify.add_argument("property", metavar="PROPERTY", type=Path, help=".vnnlib or .vnnlib.gz")
-    verify.add_argument(
-        "--certificate", metavar="FILE", type=Path, help="write the proof, which `bough check` reads; takes longer"
-    )
-    verify.set_defaults(run=_verify, answers=True)
-    robust = commands.add("robustness", help="prove that an image keeps its class within eps, or refute it")
-    robust.add_argument("network", metavar="NETWORK", type=Path, help=NETWORK_HELP)
-    robust.add_argument(
-        "image",
-        metavar="IMAGE",
-        type=Path,
-        help=".npy, .npz (first array) or picture; pixels 0-255 as integers, else 0-1",
-    )
-    robust.add_argument("--label", type=int, required=True, help="the image's class, from 0")
-    robust.add_argument("--eps", type=number, required=True, help="radius in pixel values from 0 to 1, such as 2/255")
-    robust.add_argument(
-        "--norm",
-        choices=("inf", "2", "1"),
-        default="inf",
-        help="what eps limits: every pixel's change (inf), the Euclidean distance (2), the sum of all changes (1)",
-    )
-    robust.add_argument("--target", type=int, help="ask about this class only; all others by default")
-    robust.add_argument(
+def verify(command: Command) -> None:
+    """Declare the options of `bough verify`."""
+    declare(command, "network", "NETWORK", NETWORK_HELP, Path)
+    declare(command, "property", "PROPERTY", ".vnnlib or .vnnlib.gz", Path)
+    declare(command, "--certificate", "FILE", "write the proof, which `bough check` reads; takes longer", Path)
+    command.set_defaults(run=_verify, answers=True)
+    _add_search_options(command)
+
+
+def robustness(command: Command) -> None:
+    """Declare the options of `bough robustness`."""
+    declare(command, "network", "NETWORK", NETWORK_HELP, Path)
+    declare(command, "image", "IMAGE", ".npy, .npz (first array) or picture; pixels 0-255 as integers, else 0-1", Path)
+    command.add_argument("--label", type=int, required=True, help="the image's class, from 0")
+    command.add_argument("--eps", type=number, required=True, help="radius in pixel values from 0 to 1, such as 2/255")
+    words = "what eps limits: every pixel's change (inf), the Euclidean distance (2), the sum of all changes (1)"
+    declare(command, "--norm", ("inf", "2", "1"), words)
+    command.add_argument("--target", type=int, help="ask about this class only; all others by default")
+    command.add_argument(
         "--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel"
     )
-    robust.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
-    robust.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
-    robust.set_defaults(run=_robustness, answers=True, certificate=None)
-    for command in (verify, robust):
-        _add_search_options(command)
+    command.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
+    command.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
+    command.set_defaults(run=_robustness, answers=True, certificate=None)
+    _add_search_options(command)
 
 
-def _add_search_options(command: argparse.ArgumentParser) -> None:
+def _add_search_options(command: Command) -> None:
     """Some ten options that most people want, then all others, which `--help-all` shows."""
-    command.add_argument(
-        "--timeout", type=float, metavar="S", help="seconds until the answer is `timeout`; none by default"
+    declare(command, "--timeout", "S", "seconds until the answer is `timeout`; none by default", float)
+    declare(command, "--device", DEVICES, "auto takes a GPU when there is one")
+    words = "auto, fsb, kfsb, babsr, ...; `help` describes them"
+    declare(command, "--branching", "RULE", words, default="auto", action=_Branching)
+    words = (
+        "auto (default); dual: batched dual ascent; linear: CROWN with input splitting (auto: up to 8 inputs); "
+        "lp: the Planet LP by HiGHS, slow (auto: up to 16 ReLUs)"
     )
-    command.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU when there is one"
-    )
-    command.add_argument(
-        "--branching",
-        default="auto",
-        metavar="RULE",
-        action=_Branching,
-        help="auto, fsb, kfsb, babsr, ...; `help` describes them",
-    )
-    command.add_argument(
-        "--bounds",
-        default="auto",
-        metavar="NAME",
-        help="auto (default); dual: batched dual ascent; linear: CROWN with input splitting (auto: up to 8 inputs); "
-        "lp: the Planet LP by HiGHS, slow (auto: up to 16 ReLUs)",
-    )
-    command.add_argument("--minimise", type=float, metavar="GAP", help="find the least margin to within GAP, too")
-    command.add_argument(
-        "--counterexample",
-        type=Path,
-        metavar="FILE",
-        help="write the counterexample as .npz, or else as text in VNN-COMP's form",
-    )
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the record of the run")
-    command.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
-        help="write every step and the search's tree as it grows, for `bough report` (.jsonl, or .jsonl.gz)",
-    )
+    declare(command, "--bounds", "NAME", words, default="auto")
+    declare(command, "--minimise", "GAP", "find the least margin to within GAP, too", float)
+    words = "write the counterexample as .npz, or else as text in VNN-COMP's form"
+    declare(command, "--counterexample", "FILE", words, Path)
+    declare(command, "--json", "FILE", "write the record of the run", Path)
+    words = "write every step and the search's tree as it grows, for `bough report` (.jsonl, or .jsonl.gz)"
+    declare(command, "--trace", "FILE", words, Path)
     command.add_argument("--quiet", action="store_true", help="print the verdict only")
     rare = RareOptions(command)
-    rare.add("--max-bounds", type=int, metavar="N", help="bounds until the answer is `timeout`; no limit by default")
-    rare.add(
-        "--weights",
-        metavar="FILE",
-        help="of a learnt rule (gnn, ...): a file, or the name of one that comes with bough",
+    declare(rare, "--max-bounds", "N", "bounds until the answer is `timeout`; no limit by default", int)
+    declare(rare, "--weights", "FILE", "of a learnt rule (gnn, ...): a file, or the name of one that comes with bough")
+    words = (
+        "ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
+        "the authors' code (paper)"
     )
-    rare.add(
-        "--intermediate",
-        default="auto",
-        metavar="NAME",
-        help="ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
-        "the authors' code (paper)",
+    declare(rare, "--intermediate", "NAME", words, default="auto")
+    words = (
+        "what `verified` is about: the file's weights in real arithmetic, or every execution in float32, too, in "
+        "any order of summation, which takes longer to prove"
     )
-    rare.add(
-        "--semantics",
-        choices=("real", "float32"),
-        default="real",
-        help="what `verified` is about: the file's weights in real arithmetic, or every execution in float32, too, in "
-        "any order of summation, which takes longer to prove",
-    )
-    rare.add("--no-attack", action="store_true", help="skip the gradient attack that runs first")
-    rare.add(
-        "--batch",
-        type=count_or_auto,
-        metavar="N",
-        help="domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is",
-    )
-    rare.add("--memory", type=float, metavar="GB", help="most for open domains; half of what is free")
-    rare.add("--seed", type=int, default=0, metavar="N", help="of everything random")
-    rare.add("--threads", type=int, metavar="N", help="threads for bounds; as many as there are idle CPUs by default")
-    rare.add(
-        "--trace-limit", type=int, metavar="N", help="follow the tree for N nodes, then steps only; 200,000 by default"
-    )
-    rare.add("--vnncomp", type=Path, metavar="FILE", help="write the result in VNN-COMP's form")
+    declare(rare, "--semantics", ("real", "float32"), words)
+    rare.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
+    words = "domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is"
+    declare(rare, "--batch", "N", words, count_or_auto)
+    declare(rare, "--memory", "GB", "most for open domains; half of what is free", float)
+    declare(rare, "--seed", "N", "of everything random", int, 0)
+    declare(rare, "--threads", "N", "threads for bounds; as many as there are idle CPUs by default", int)
+    declare(rare, "--trace-limit", "N", "follow the tree for N nodes, then steps only; 200,000 by default", int)
+    declare(rare, "--vnncomp", "FILE", "write the result in VNN-COMP's form", Path)
 
 
 class _Branching(argparse.Action):
@@ -173,21 +135,12 @@ def _robustness(options: argparse.Namespace) -> int:
     loaded = load_network(network_path(options.network))
     pixels = fitted(read_image(options.image), loaded.network.input_shape)
     clip = None if options.no_clip else (0.0, 1.0)
-    asked = image_property(
-        pixels,
-        options.label,
-        options.eps,
-        loaded.network.outputs,
-        target=options.target,
-        mean=options.mean,
-        std=options.std,
-        clip=clip,
-        norm=options.norm,
-    )
+    how = picked(options, "target", "mean", "std", "norm")
+    asked = image_property(pixels, options.label, options.eps, loaded.network.outputs, clip=clip, **how)
     problem = load_problem(loaded, asked)
     seen = int(loaded.reference.run(asked.boxes[0].centre.numpy()).argmax())
     if seen != options.label and not options.quiet:
-        say(f"note: the network gives the image itself class {seen}, not {options.label}")
+        note(f"the network gives the image itself class {seen}, not {options.label}")
     name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")
     return _answer(options, replace(problem, property_name=name), chosen)
 
@@ -200,37 +153,23 @@ def _search_options(options: argparse.Namespace) -> "Options":
     for path in (options.json, options.counterexample, options.vnncomp, options.trace, options.certificate):
         if path is not None:
             check_writable(path)
-    _check_trace(options)
-    if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
-        raise BadInput(f"--threads is {options.threads}; give 1 to {MOST_THREADS}")
+    if options.trace is None and options.trace_limit is not None:
+        raise BadInput("--trace-limit limits a trace; give --trace FILE, too")
+    if options.trace_limit is not None and options.trace_limit < 0:
+        raise BadInput(f"--trace-limit is {options.trace_limit}; give a whole number of nodes, 0 or more")
+    check_processes(options, "threads")
     import torch
 
     from bough.budget import idle_cpus
 
     torch.set_num_threads(options.threads or idle_cpus())
+    fields = ("timeout", "bounds", "branching", "intermediate", "weights", "batch", "seed", "device", "memory")
     return Options(
-        timeout=options.timeout,
-        bounds=options.bounds,
-        branching=options.branching,
-        intermediate=options.intermediate,
+        **picked(options, *fields, "certificate", "semantics"),
         attack=not options.no_attack,
         gap=options.minimise,
-        batch=options.batch,
-        seed=options.seed,
-        device=options.device,
-        memory=options.memory,
         most_bounds=options.max_bounds,
-        weights=options.weights,
-        certificate=options.certificate,
-        semantics=options.semantics,
     )
-
-
-def _check_trace(options: argparse.Namespace) -> None:
-    if options.trace is None and options.trace_limit is not None:
-        raise BadInput("--trace-limit limits a trace; give --trace FILE, too")
-    if options.trace_limit is not None and options.trace_limit < 0:
-        raise BadInput(f"--trace-limit is {options.trace_limit}; give a whole number of nodes, 0 or more")
 
 
 def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
@@ -250,7 +189,7 @@ def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") 
     if not options.quiet:
         say(_summary(result, minimised=chosen.gap is not None))
         for remark in result.remarks:
-            say(f"note: {remark}")
+            note(remark)
         if options.certificate is not None:
             say(_certified(options.certificate, result))
     _write(options, problem, plan, result)
@@ -271,9 +210,9 @@ def _solved(
         result = plan.solve(problem, (*observers, trace))
         trace.finish(result)
     if trace.trouble is not None:
-        say(f"note: the trace {options.trace} is not whole: {trace.trouble}")
+        note(f"the trace {options.trace} is not whole: {trace.trouble}")
     elif trace.stopped and not options.quiet:
-        say(f"note: the trace follows the tree's first {trace.nodes} nodes only; more by --trace-limit")
+        note(f"the trace follows the tree's first {trace.nodes} nodes only; more by --trace-limit")
     return result
 
 

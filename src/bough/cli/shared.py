@@ -3,11 +3,14 @@
 import argparse
 import os
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bough.errors import BadInput, OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from bough.budget import Deadline
@@ -15,29 +18,21 @@ if TYPE_CHECKING:
 
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 MOST_THREADS = 1024
+DEVICES = ("auto", "cpu", "cuda")
 NETWORK_HELP = ".onnx or .onnx.gz, or the name of a network that comes with bough: mnist_base, mnist_wide, mnist_deep"
 
 
-class Commands:
-    """The commands of a command line, listed by `--help` under headings."""
+class Command(argparse.ArgumentParser):
+    """A command; its options are declared when it is called, so that start-up pays for no other's."""
 
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parser = parser
-        self._made = parser.add_subparsers(prog="bough", metavar="COMMAND", help=argparse.SUPPRESS)
-        self._heading = ""
+    def __init__(self, *, declare: "Callable[[Command], None]", **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self._declare = declare
 
-    def heading(self, words: str) -> None:
-        """Begin a group of commands."""
-        self._heading = words
-
-    def add(self, name: str, *, help: str) -> argparse.ArgumentParser:  # noqa: A002 - as argparse calls it
-        """Add a command to the group."""
-        listed = self._parser.epilog or ""
-        if self._heading:
-            listed = f"{listed}\n{self._heading}:\n"
-            self._heading = ""
-        self._parser.epilog = f"{listed}  {name:14s} {help}\n"
-        return self._made.add_parser(name, allow_abbrev=False, description=f"{help[0].upper()}{help[1:]}.")
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Declare the options, and read them."""
+        self._declare(self)
+        return super().parse_known_args(args, namespace)
 
 
 class RareOptions:
@@ -57,9 +52,22 @@ class RareOptions:
 
         command.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, also those of rare use")
 
-    def add(self, flag: str, *, help: str, **settings: Any) -> None:  # noqa: A002 - as argparse calls it
+    def add_argument(self, flag: str, *, help: str, **settings: Any) -> None:  # noqa: A002 - as argparse calls it
         """Add an option."""
         self._help.append((self._command.add_argument(flag, help=argparse.SUPPRESS, **settings), help))
+
+
+def declare(
+    to: Any, name: str, values: str | tuple[str, ...], words: str, kind: Any = str, default: Any = None, **more: Any
+) -> None:
+    """Declare an argument or an option that takes a value; `to` is a command, or a group of its options.
+
+    `values` is a word for what it takes, or all that it may take, the default first.
+    """
+    if isinstance(values, str):
+        to.add_argument(name, metavar=values, help=words, type=kind, default=default, **more)
+    else:
+        to.add_argument(name, choices=values, help=words, default=values[0], **more)
 
 
 def say(line: str) -> None:
@@ -112,6 +120,34 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"'{text}' is no number") from error
 
 
+def picked(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Some of the options, as arguments of the same names."""
+    return {name: getattr(options, name) for name in names}
+
+
+def check_numbers(options: argparse.Namespace, **least: int) -> None:
+    """Refuse whole numbers below the least that makes sense, by the names of their options."""
+    for name, lowest in least.items():
+        value = getattr(options, name)
+        if value is not None and value < lowest:
+            raise BadInput(f"--{name} is {value}; give a whole number, {lowest} or more")
+
+
+def check_processes(options: argparse.Namespace, name: str) -> None:
+    """Refuse a number of threads or of processes that no machine has."""
+    value = getattr(options, name)
+    if value is not None and not 1 <= value <= MOST_THREADS:
+        raise BadInput(f"--{name} is {value}; give 1 to {MOST_THREADS}")
+
+
+def check_resumed(options: argparse.Namespace, checkpoint: str) -> None:
+    """Refuse to begin a training where there is one, and to go on where there is none."""
+    there = (options.out / checkpoint).exists()
+    if there != options.resume:
+        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
+        raise BadInput(f"{options.out} {problem}, or give another --out")
+
+
 def device_named(name: str) -> "torch.device":
     """The device of that name; `auto` takes a GPU when there is one."""
     import torch
@@ -122,13 +158,22 @@ def device_named(name: str) -> "torch.device":
     return torch.device("cuda" if found and name != "cpu" else "cpu")
 
 
-def images_of(options: argparse.Namespace, dataset: str, split: str) -> "Images":
-    """A split of a data set, downloaded where it is not at hand, with a bar."""
+def images_of(options: argparse.Namespace) -> "Callable[[str, str], Images]":
+    """What reads a split of a data set, once; it is downloaded where it is not at hand, with a bar."""
     from bough.report.console import DownloadBar
     from bough.zoo.datasets import load
 
-    with DownloadBar(sys.stderr) as bar:
-        return load(dataset, split, options.data, progress=bar.update)
+    @lru_cache
+    def images(dataset: str, split: str) -> "Images":
+        with DownloadBar(sys.stderr) as bar:
+            return load(dataset, split, options.data, progress=bar.update)
+
+    return images
+
+
+def note(line: str) -> None:
+    """A remark on standard error."""
+    say(f"note: {line}")
 
 
 def limit_of(options: argparse.Namespace) -> "Deadline":

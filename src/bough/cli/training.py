@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bough.cli.shared import UNFINISHED, Commands, device_named, limit_of, say
+from bough.cli.shared import (
+    DEVICES,
+    UNFINISHED,
+    Command,
+    check_resumed,
+    declare,
+    device_named,
+    limit_of,
+    note,
+    picked,
+    say,
+)
 from bough.cli.zoo import Ticks
 from bough.errors import BadInput
 from bough.files.writing import make_folder
@@ -25,52 +36,39 @@ RECIPE_OPTIONS = (
 MEASURES = ("mean", "min", "max", "product", "tree", "size")
 
 
-def add(commands: Commands) -> None:
-    """Add `bough train` to the commands."""
-    command = commands.add("train", help="train a branching rule on samples of `bough label`")
-    command.add_argument("samples", metavar="SAMPLES", type=Path, nargs="+", help="folders that `bough label` wrote")
-    command.add_argument(
-        "--out", type=Path, metavar="DIR", required=True, help="weights, report, curves, and checkpoints to go on from"
-    )
-    command.add_argument(
-        "--preset",
-        default="fast",
-        metavar="NAME",
-        help="kind of model: fast (the default), local, or another package's",
-    )
+def train(command: Command) -> None:
+    """Declare the options of `bough train`."""
+    declare(command, "samples", "SAMPLES", "folders that `bough label` wrote", Path, nargs="+")
+    declare(command, "--out", "DIR", "weights, report, curves, and checkpoints to go on from", Path, required=True)
+    words = "kind of model: fast (the default), local, or another package's"
+    declare(command, "--preset", "NAME", words, default="fast")
     command.add_argument("--reduced", action="store_true", help="without primal and dual values (the paper's GNN-R)")
     command.add_argument(
         "--inputs", action="store_true", help="score inputs, too, of samples by `label --inputs`; not fast, nor local"
     )
-    command.add_argument(
-        "--measure",
-        choices=MEASURES,
-        default="mean",
-        help="how a split is judged: by its children (mean is the paper's), or, size, by trees of `label --rollouts`",
-    )
+    words = "how a split is judged: by its children (mean is the paper's), or, size, by trees of `label --rollouts`"
+    declare(command, "--measure", MEASURES, words)
     command.add_argument(
         "--loss",
         choices=("rank", "choice", "expected"),
         help="rank all ReLUs (the paper's), learn the best one, or what each costs; by preset and measure",
     )
-    command.add_argument("--classes", type=int, metavar="N", help="classes of ReLUs that are ranked; 10 by default")
+    declare(command, "--classes", "N", "classes of ReLUs that are ranked; 10 by default", int)
     command.add_argument(
         "--absolute", action="store_true", help="classes of equal width in m itself, not over the best m of a sample"
     )
-    command.add_argument("--start", metavar="WEIGHTS", help="begin with these: a file, or what comes with bough")
-    command.add_argument("--epochs", type=int, metavar="N", help="most passes over the samples")
-    command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
-    command.add_argument("--decay", type=float, metavar="D", help="weight decay")
+    declare(command, "--start", "WEIGHTS", "begin with these: a file, or what comes with bough")
+    declare(command, "--epochs", "N", "most passes over the samples", int)
+    declare(command, "--rate", "R", "learning rate at the start", float)
+    declare(command, "--decay", "D", "weight decay", float)
     command.add_argument(
         "--decoupled", action=argparse.BooleanOptionalAction, help="weight decay apart from the gradient (AdamW)"
     )
-    command.add_argument("--batch", type=int, metavar="N", help="samples per step")
-    command.add_argument(
-        "--group", type=int, metavar="N", help="most samples of one property in a row, scored together"
-    )
-    command.add_argument("--seed", type=int, metavar="N", help="of first weights and of the order of samples")
-    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    command.add_argument("--limit-seconds", type=float, metavar="S", help="end after S seconds with the best so far")
+    declare(command, "--batch", "N", "samples per step", int)
+    declare(command, "--group", "N", "most samples of one property in a row, scored together", int)
+    declare(command, "--seed", "N", "of first weights and of the order of samples", int)
+    declare(command, "--device", DEVICES, "auto takes a GPU when there is one")
+    declare(command, "--limit-seconds", "S", "end after S seconds with the best so far", float)
     command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
     command.set_defaults(run=_train)
 
@@ -83,12 +81,8 @@ def _train(options: argparse.Namespace) -> int:
     from bough.learning.presets import recipe_for
     from bough.learning.train import CHECKPOINT, CURVES, REPORT, WEIGHTS, finish, train
 
-    given = {name: getattr(options, name) for name in RECIPE_OPTIONS}
-    recipe = recipe_for(options.preset, relative=not options.absolute, **given)
-    there = (options.out / CHECKPOINT).exists()
-    if there != options.resume:
-        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
-        raise BadInput(f"{options.out} {problem}, or give another --out")
+    recipe = recipe_for(options.preset, relative=not options.absolute, **picked(options, *RECIPE_OPTIONS))
+    check_resumed(options, CHECKPOINT)
     device = device_named(options.device)
     torch.set_num_threads(idle_cpus())  # threads that wait for each other's cores are many times slower than one
     training, validation, origin = _lessons(options.samples, device)
@@ -132,7 +126,7 @@ def _lessons(folders: list[Path], device: "torch.device") -> "tuple[Lessons, Les
 
     def samples(part: "Part") -> "Iterator[Samples]":
         for folder in folders:
-            for shard in read_shards(folder, part, note=lambda line: say(f"note: {line}")):
+            for shard in read_shards(folder, part, note=note):
                 cards.append(shard.card)
                 yield shard.collected.samples
 

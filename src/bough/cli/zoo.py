@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from bough.budget import Clock, Deadline
 from bough.cli.shared import (
-    MOST_THREADS,
+    DEVICES,
     NETWORK_HELP,
     UNFINISHED,
-    Commands,
+    Command,
+    check_numbers,
+    check_processes,
+    check_resumed,
+    declare,
     device_named,
     images_of,
     limit_of,
+    note,
     number,
     numbered,
     numbers,
+    picked,
     say,
 )
 from bough.errors import BadInput
@@ -30,110 +36,83 @@ DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeo
 EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
 
 
-def add(commands: Commands) -> None:
-    """Declare `bough train-network` and `bough properties` with their options."""
-    _add_train_network(
-        commands.add("train-network", help="train one of the paper's architectures robustly (Wong & Kolter)")
-    )
-    _add_properties(commands.add("properties", help="make properties from images, with radii tuned to a difficulty"))
-
-
-def _add_train_network(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--dataset", required=True, metavar="NAME", help="mnist or cifar10")
-    command.add_argument("--arch", required=True, metavar="NAME", help="base, wide or deep")
-    command.add_argument(
-        "--out", type=Path, metavar="DIR", required=True, help="the network, its card, and checkpoints to go on from"
-    )
-    command.add_argument(
-        "--data", type=Path, metavar="DIR", help="where the images are; else BOUGH_DATA, or downloaded"
-    )
-    command.add_argument("--eps", type=number, metavar="E", help="radius trained for, in the units the network sees")
-    command.add_argument("--epochs", type=int, metavar="N", help="passes over the training images")
-    command.add_argument("--rate", type=float, metavar="R", help="learning rate at the start")
-    command.add_argument("--batch", type=int, metavar="N", help="images per step")
-    command.add_argument("--seed", type=int, metavar="N", help="of first weights and of the order of images")
-    command.add_argument("--images", type=int, metavar="N", help="train on the first N only")
-    command.add_argument(
-        "--evaluate", type=int, default=1000, metavar="N", help="test images per epoch; all after the last"
-    )
-    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no epoch after S seconds")
+def train_network(command: Command) -> None:
+    """Declare the options of `bough train-network`."""
+    declare(command, "--dataset", "NAME", "mnist or cifar10", required=True)
+    declare(command, "--arch", "NAME", "base, wide or deep", required=True)
+    declare(command, "--out", "DIR", "the network, its card, and checkpoints to go on from", Path, required=True)
+    declare(command, "--data", "DIR", "where the images are; else BOUGH_DATA, or downloaded", Path)
+    declare(command, "--eps", "E", "radius trained for, in the units the network sees", number)
+    declare(command, "--epochs", "N", "passes over the training images", int)
+    declare(command, "--rate", "R", "learning rate at the start", float)
+    declare(command, "--batch", "N", "images per step", int)
+    declare(command, "--seed", "N", "of first weights and of the order of images", int)
+    declare(command, "--images", "N", "train on the first N only", int)
+    declare(command, "--evaluate", "N", "test images per epoch; all after the last", int, 1000)
+    declare(command, "--device", DEVICES, "auto takes a GPU when there is one")
+    declare(command, "--limit-seconds", "S", "start no epoch after S seconds", float)
     command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
     command.set_defaults(run=_train_network)
 
 
-def _add_properties(command: argparse.ArgumentParser) -> None:
-    command.add_argument("network", metavar="NETWORK", type=Path, nargs="?", help=NETWORK_HELP)
-    command.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder for all that is written")
-    command.add_argument("--dataset", metavar="NAME", help="mnist or cifar10")
+def properties(command: Command) -> None:
+    """Declare the options of `bough properties`."""
+    declare(command, "network", "NETWORK", NETWORK_HELP, Path, nargs="?")
+    declare(command, "--out", "DIR", "folder for all that is written", Path, required=True)
+    declare(command, "--dataset", "NAME", "mnist or cifar10")
     command.add_argument("--split", choices=("train", "test"), default="test", help="which images; test by default")
-    command.add_argument("--images", type=numbered, metavar="A:B", help="only images with numbers from A up to B")
+    declare(command, "--images", "A:B", "only images with numbers from A up to B", numbered)
     command.add_argument("--use", choices=("train", "test"), help="only images for training a rule, or for testing it")
-    command.add_argument("--data", type=Path, metavar="FOLDER", help="where the data set's files are")
-    command.add_argument("--count", type=int, metavar="N", help="properties of any difficulty; 50 by default")
+    declare(command, "--data", "FOLDER", "where the data set's files are", Path)
+    declare(command, "--count", "N", "properties of any difficulty; 50 by default", int)
     for name, flag in DIFFICULTIES.items():
-        command.add_argument(flag, dest=f"{name}_count", type=int, metavar="N", help=f"properties: {name}")
-    command.add_argument("--method", default="dual-fsb", metavar="NAME", help="reference method, as for `bough bench`")
-    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where the method runs")
-    command.add_argument("--unit", choices=tuple(EDGES), default="seconds", help="of cost; bounds can be repeated")
-    command.add_argument(
-        "--edges",
-        type=numbers,
-        metavar="[LEAST,]E,M,H",
-        help=f"cost up to which a property is easy, medium, hard; less than LEAST is too easy; by default "
-        f"{EDGES['seconds']} seconds, or {EDGES['bounds']} bounds",
+        declare(command, flag, "N", f"properties: {name}", int, dest=f"{name}_count")
+    declare(command, "--method", "NAME", "reference method, as for `bough bench`", default="dual-fsb")
+    declare(command, "--device", DEVICES, "where the method runs")
+    declare(command, "--unit", tuple(EDGES), "of cost; bounds can be repeated")
+    words = (
+        f"cost up to which a property is easy, medium, hard; less than LEAST is too easy; by default "
+        f"{EDGES['seconds']} seconds, or {EDGES['bounds']} bounds"
     )
-    command.add_argument("--eps-range", type=numbers, metavar="LO,HI", help="radii to choose from")
+    declare(command, "--edges", "[LEAST,]E,M,H", words, numbers)
+    declare(command, "--eps-range", "LO,HI", "radii to choose from", numbers)
     command.add_argument(
         "--normalised",
         action=argparse.BooleanOptionalAction,
         help="eps in the network's units, not in pixels of 0 to 1",
     )
     command.add_argument("--clip", action=argparse.BooleanOptionalAction, help="valid pixels only")
-    command.add_argument("--probes", type=int, default=5, metavar="N", help="most radii tried per image; 5 by default")
+    declare(command, "--probes", "N", "most radii tried per image; 5 by default", int, 5)
     lean = "part what is between too cheap and too dear there, instead of by how cost grows"
-    command.add_argument("--lean", type=float, metavar="SHARE", help=lean)
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the images' order and their targets")
-    command.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; the table is the same")
-    command.add_argument("--limit-seconds", type=float, metavar="S", help="start no image after S seconds in all")
+    declare(command, "--lean", "SHARE", lean, float)
+    declare(command, "--seed", "N", "of the images' order and their targets", int, 0)
+    declare(command, "--jobs", "N", "processes; the table is the same", int, 1)
+    declare(command, "--limit-seconds", "S", "start no image after S seconds in all", float)
     command.add_argument("--resume", action="store_true", help="go on with DIR")
-    command.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds in instances.csv; 300")
-    command.add_argument(
-        "--from",
-        dest="table",
-        type=Path,
-        metavar="CSV",
-        help="write the files of a table there is; mnist comes with bough",
-    )
-    command.add_argument("--networks", type=Path, metavar="FOLDER", help="with --from: where the networks are")
-    command.add_argument("--only", default="", metavar="TEXT", help="with --from: rows with TEXT in their files' names")
-    command.add_argument("--every", type=int, default=1, metavar="N", help="with --from: every N-th of these rows")
+    declare(command, "--timeout", "S", "seconds in instances.csv; 300", float, 300)
+    declare(command, "--from", "CSV", "write the files of a table there is; mnist comes with bough", Path, dest="table")
+    declare(command, "--networks", "FOLDER", "with --from: where the networks are", Path)
+    declare(command, "--only", "TEXT", "with --from: rows with TEXT in their files' names", default="")
+    declare(command, "--every", "N", "with --from: every N-th of these rows", int, 1)
     command.set_defaults(run=_properties)
 
 
 def _train_network(options: argparse.Namespace) -> int:
-    for name, least in (("images", 1), ("evaluate", 1), ("epochs", 1), ("batch", 1), ("seed", 0)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise BadInput(f"--{name} is {value}; give a whole number, {least} or more")
+    check_numbers(options, images=1, evaluate=1, epochs=1, batch=1, seed=0)
     limit = limit_of(options)
     from bough.zoo.architectures import architecture
     from bough.zoo.training import CARD, CHECKPOINT, Examples, finish, finished_before, recipe_for, train
 
     built = architecture(options.dataset, options.arch)
-    asked = ("eps", "epochs", "rate", "batch", "seed")
-    recipe = recipe_for(options.dataset, **{name: getattr(options, name) for name in asked})
-    there = (options.out / CHECKPOINT).exists()
-    if there != options.resume:
-        problem = "holds a training already; go on with it by --resume" if there else "holds no training to go on with"
-        raise BadInput(f"{options.out} {problem}, or give another --out")
+    recipe = recipe_for(options.dataset, **picked(options, "eps", "epochs", "rate", "batch", "seed"))
+    check_resumed(options, CHECKPOINT)
     path = finished_before(options.out, built, recipe)
     if path is not None:
         say(f"{path} is finished; {options.out / CARD} says how it was made")
         print(path)
         return 0
     device = device_named(options.device)
-    images, test = images_of(options, options.dataset, "train"), images_of(options, options.dataset, "test")
+    images, test = (images_of(options)(options.dataset, split) for split in ("train", "test"))
     make_folder(options.out)
     examples = Examples.of(images, device, options.images), Examples.of(test, device)
     say(
@@ -202,25 +181,17 @@ def _properties(options: argparse.Namespace) -> int:
 
 
 def _properties_from(options: argparse.Namespace) -> int:
-    from functools import lru_cache
-
     from bough.making import export
     from bough.zoo import shipped, table
 
-    if options.every < 1:
-        raise BadInput(f"--every is {options.every}; give a whole number, 1 or more")
-
-    at_hand = lru_cache(lambda name, split: images_of(options, name, split))
+    check_numbers(options, every=1)
+    at_hand = images_of(options)
     path = shipped.table_path(options.table)
     listed = [row for row in table.read_table(path) if options.only in export.file_name(row)]
     if not listed:
         raise BadInput(f"{options.table} lists no row with '{options.only}' in its file's name; check --only")
-    found = export.ready(listed, at_hand)
-    if found.absent:
-        say(f"note: {found.absent} of {len(listed)} rows are left out: their images are not at hand")
-    rows = found.rows[:: options.every]
-    folders = (Path(), path.parent) if options.networks is None else (options.networks,)
-    networks = export.check_networks(rows, at_hand, (*folders, shipped.NETWORKS))
+    rows = export.ready(listed, at_hand, note)[:: options.every]
+    networks = export.check_networks(rows, at_hand, export.network_folders(path, options.networks))
     make_folder(options.out, resume=options.resume)
     export.check_same(options.out, rows)
     export.write_problems(options.out, rows, at_hand, networks, options.timeout)
@@ -237,22 +208,20 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
 
     torch.set_num_threads(1)
     recipe, wanted = _recipe(options), _wanted(options)
-    if options.seed < 0:
-        raise BadInput(f"--seed is {options.seed}; give a whole number, 0 or more")
-    if not 1 <= options.jobs <= MOST_THREADS:
-        raise BadInput(f"--jobs is {options.jobs}; give 1 to {MOST_THREADS}")
+    check_numbers(options, seed=0)
+    check_processes(options, "jobs")
     path = shipped.network_path(options.network)
     loaded = load_network(path)
     try:
         table.check_fits(loaded.network, datasets.known(options.dataset))
     except BadInput as error:
         raise type(error)(f"{options.network}: {error}") from error
-    images = images_of(options, options.dataset, options.split)
+    images = images_of(options)(options.dataset, options.split)
     within = range(images.dataset.count(images.split)) if options.images is None else options.images
     wish = properties.Wish(images, within, wanted, options.use)
     make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)
-    with log.ProbeLog(options.out / export.LOG, recipe.told(), lambda line: say(f"note: {line}")) as known:
+    with log.ProbeLog(options.out / export.LOG, recipe.told(), note) as known:
         made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
     networks = {recipe.network: path}
     export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
@@ -284,18 +253,14 @@ def _recipe(options: argparse.Namespace) -> "TrialRecipe":
         raise BadInput(f"--eps-range has {len(radii)} numbers; give the least and the largest radius")
     least, easy, medium, hard = edges if len(edges) == 4 else (0.0, *edges)
     return TrialRecipe(
+        **picked(options, "dataset", "split", "probes", "lean", "seed"),
         network=str(options.network),
-        dataset=options.dataset,
-        split=options.split,
         method=method.name,
         options=method.options,
         scale=CostScale(options.unit, (least, easy, medium, hard)),
         bracket=Bracket(*radii),
         normalised=normalised,
         clip=not normalised if options.clip is None else options.clip,
-        probes=options.probes,
-        lean=options.lean,
-        seed=options.seed,
     )
 
 

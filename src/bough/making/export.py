@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bough.api import load_network
@@ -11,20 +11,14 @@ from bough.errors import BadInput, OutputError
 from bough.files.reading import is_there, read_bytes, resolve
 from bough.files.writing import write_text
 from bough.problem.vnnlib import write_property
+from bough.report.runs import stem
 from bough.zoo.datasets import Images
+from bough.zoo.shipped import NETWORKS
 from bough.zoo.table import Row, as_property, as_text, check_fits
 
 TABLE, INSTANCES, LOG, VNNLIB = "properties.csv", "instances.csv", "probes.jsonl", "vnnlib"
 TABLE_LIMIT = 1 << 28  # most bytes that are read of a table that was written before
 ImagesOf = Callable[[str, str], Images]  # by data set and split
-
-
-@dataclass(frozen=True)
-class Ready:
-    """Rows whose image is at hand, with their labels, and how many others there were."""
-
-    rows: tuple[Row, ...]
-    absent: int
 
 
 def check_same(folder: Path, rows: Sequence[Row]) -> None:
@@ -37,14 +31,7 @@ def check_same(folder: Path, rows: Sequence[Row]) -> None:
 def file_name(row: Row) -> str:
     """The name of a row's VNN-LIB file, which tells all that its property depends on."""
     unit = ("normalised" if row.normalised else "pixels") + ("-clipped" if row.clip else "")
-    return (
-        f"{network_name(row.network)}-{row.dataset}-{row.split}{row.image}-to{row.target}-eps{row.eps!r}-{unit}.vnnlib"
-    )
-
-
-def network_name(network: str) -> str:
-    """A network's name without folder and ending."""
-    return Path(network).name.removesuffix(".gz").removesuffix(".onnx")
+    return f"{stem(row.network)}-{row.dataset}-{row.split}{row.image}-to{row.target}-eps{row.eps!r}-{unit}.vnnlib"
 
 
 def find_network(name: str, folders: Sequence[Path]) -> Path:
@@ -56,8 +43,8 @@ def find_network(name: str, folders: Sequence[Path]) -> Path:
     raise BadInput(f"there is no network {name} in {places}, nor with .onnx or .gz; give its folder by --networks")
 
 
-def ready(rows: Sequence[Row], images_of: ImagesOf) -> Ready:
-    """The rows that can be run, labels filled in; each makes a property."""
+def ready(rows: Sequence[Row], images_of: ImagesOf, note: Callable[[str], None]) -> tuple[Row, ...]:
+    """The rows whose image is at hand, labels filled in; each makes a property."""
     at_hand = {key: set(images_of(*key).index.tolist()) for key in {(row.dataset, row.split) for row in rows}}
     labelled = []
     for row in rows:
@@ -65,7 +52,14 @@ def ready(rows: Sequence[Row], images_of: ImagesOf) -> Ready:
             images = images_of(row.dataset, row.split)
             as_property(row, images)
             labelled.append(row if row.label is not None else replace(row, label=images.at(row.image)[1]))
-    return Ready(tuple(labelled), len(rows) - len(labelled))
+    if len(labelled) < len(rows):
+        note(f"{len(rows) - len(labelled)} of {len(rows)} rows are left out: their images are not at hand")
+    return tuple(labelled)
+
+
+def network_folders(table: Path, given: Path | None) -> tuple[Path, ...]:
+    """Where the networks of a table are: in the folder given, else here or beside the table; or among those shipped."""
+    return (*((Path(), table.parent) if given is None else (given,)), NETWORKS)
 
 
 def check_networks(rows: Sequence[Row], images_of: ImagesOf, folders: Sequence[Path]) -> dict[str, Path]:

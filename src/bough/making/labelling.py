@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from bough.api import LoadedNetwork, load_network, load_problem, solve
+from bough.api import load_network, load_problem, solve
 from bough.budget import Deadline
 from bough.errors import BadInput, BoughError, OutputError
 from bough.files.reading import NETWORK_LIMIT, read_bytes
@@ -25,16 +25,15 @@ from bough.learning.dataset import Manifest, SampleCard, shard_path
 from bough.learning.halves import Halves
 from bough.learning.labels import Collected, Collector, Plan
 from bough.learning.rollouts import BRANCHES, Rollouts
-from bough.making.export import ImagesOf, file_name, network_name
+from bough.making.export import ImagesOf, file_name
 from bough.options import AUTO, Options
 from bough.plan import search_plan
-from bough.problem.problem import Problem
 from bough.problem.property import Property
 from bough.report.record import revision
+from bough.report.runs import SOLVED, stem
 from bough.zoo.table import Row, as_property, use_of
 
 STRONG = ("strong", "strong-subset")
-SOLVED = ("verified", "falsified")
 PAPER = "paper-babsr"  # the method of the paper's own table, which is a test set
 PAPER_IMAGES = ("cifar10", "test")  # where its images are from: others of this split may be near them, or the same
 
@@ -98,14 +97,14 @@ class LabelTotals:
 
 def allowed(rows: Sequence[Row]) -> tuple[tuple[Row, ...], int]:
     """The rows that may be labelled, and how many may not: a rule is tested on their images."""
-    permitted = tuple(row for row in rows if _may(row))
+    permitted = tuple(
+        row
+        for row in rows
+        if row.method != PAPER
+        and (row.dataset, row.split) != PAPER_IMAGES
+        and "test" not in (row.use, use_of(row.dataset, row.split, row.image))
+    )
     return permitted, len(rows) - len(permitted)
-
-
-def _may(row: Row) -> bool:
-    if row.method == PAPER or (row.dataset, row.split) == PAPER_IMAGES:
-        return False
-    return "test" not in (row.use, use_of(row.dataset, row.split, row.image))
 
 
 def plan_tasks(
@@ -113,14 +112,16 @@ def plan_tasks(
 ) -> tuple[LabellingTask, ...]:
     """What there is to do; a property listed twice is one task."""
     commit = revision()
-    checksums = {name: _checksum(path) for name, path in networks.items()}
+    checksums = {
+        n: hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest() for n, path in networks.items()
+    }
     tasks = {}
     for row in rows:
         images = images_of(row.dataset, row.split)
         name = file_name(row).removesuffix(".vnnlib")
         card = SampleCard(
             name=name,
-            network=network_name(row.network),
+            network=stem(row.network),
             sha256=checksums[row.network],
             label=images.at(row.image)[1],
             **{n: getattr(row, n) for n in ("dataset", "split", "image", "target", "eps", "normalised", "clip")},
@@ -136,50 +137,28 @@ def plan_tasks(
     return tuple(tasks.values())
 
 
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest()
-
-
-def _store_networks(folder: Path, tasks: Sequence[LabellingTask]) -> None:
-    """Put the networks into the folder, under their checksums."""
-    for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
-        if not dataset.network_path(folder, sha256).exists():
-            data = read_bytes(path, NETWORK_LIMIT, BadInput)
-            write_bytes(dataset.network_path(folder, sha256), data, parents=True)
-
-
 def label(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled:
-    """Search one property, and write its shard if there are samples."""
+    """Label one property, and write its shard if there are samples."""
     problem = load_problem(_network(task.network), task.property)
     options, plan = recipe.options, recipe.plan
-    if plan.rollouts:
-        return _label_by_trees(folder, task, recipe, problem)
-    halves = _halves(problem, plan, options)
-    collector = Collector(problem, plan, task.card.name, solved=task.solved, halves=halves)
+    deadline = Deadline.after(options.timeout)
+    search = search_plan(options, problem.network)
+    card = replace(task.card, bounder=search.settings.bounder)
+    if plan.rollouts:  # by the trees that grow below splits
+        most = BRANCHES if options.most_bounds is None else options.most_bounds
+        rollouts = Rollouts(plan, search.bounder, search.brancher, search.batch, most, deadline)
+        rolled = rollouts.collect(problem, card.name)
+        card = _write_shard(folder, replace(card, mode="trees"), rolled.collected)
+        return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
+    halves = Halves(problem, search.bounder, plan.inputs, deadline) if plan.inputs else None
+    collector = Collector(problem, plan, card.name, solved=task.solved, halves=halves)
     result = solve(problem, replace(options, branching=collector.rule(options.branching)), [collector])
     if result.reason == "interrupted":  # a search ends with what it knows; a half-made shard is none
         raise KeyboardInterrupt
-    card = replace(
-        task.card,
-        rule=str(options.branching) if collector.mode != "whole" else STRONG[plan.subset is not None],
-        bounder=search_plan(options, problem.network).settings.bounder,
-        mode=collector.mode,
-    )
-    card = _write_shard(folder, card, collector.collected())
+    rule = str(options.branching) if collector.mode != "whole" else STRONG[plan.subset is not None]
+    card = _write_shard(folder, replace(card, rule=rule, mode=collector.mode), collector.collected())
     ended = "enough" if collector.enough and result.verdict.value == "timeout" else result.verdict.value
     return Labelled(card, ended, collector.steps, result.seconds)
-
-
-def _label_by_trees(folder: Path, task: LabellingTask, recipe: LabelRecipe, problem: Problem) -> Labelled:
-    """Label one property by the trees that grow below splits."""
-    deadline = Deadline.after(recipe.options.timeout)
-    search = search_plan(recipe.options, problem.network)
-    most = BRANCHES if recipe.options.most_bounds is None else recipe.options.most_bounds
-    rollouts = Rollouts(recipe.plan, search.bounder, search.brancher, search.batch, most, deadline)
-    rolled = rollouts.collect(problem, task.card.name)
-    card = replace(task.card, bounder=search.settings.bounder, mode="trees")
-    card = _write_shard(folder, card, rolled.collected)
-    return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
 
 
 def _write_shard(folder: Path, card: SampleCard, collected: Collected | None) -> SampleCard:
@@ -191,21 +170,9 @@ def _write_shard(folder: Path, card: SampleCard, collected: Collected | None) ->
     return card
 
 
-def _halves(problem: Problem, plan: Plan, options: Options) -> Halves | None:
-    """What labels inputs, if that is wanted, for as long as the search may take."""
-    if not plan.inputs:
-        return None
-    bounder = search_plan(options, problem.network).bounder
-    return Halves(problem, bounder, plan.inputs, Deadline.after(options.timeout))
-
-
-@lru_cache(maxsize=1)
-def _network(path: Path) -> LoadedNetwork:
-    return load_network(path)
-
-
 # All of them
 
+_network = lru_cache(maxsize=1)(load_network)
 Labels = Generator[tuple[LabellingTask, Labelled | BoughError], None, None]
 Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline, int], Labels]  # who labels them
 
@@ -224,7 +191,10 @@ def make(
     Ctrl-C, a lost process and the limit end the work with the shards so far.
     """
     with Manifest(folder, recipe.told(), lambda line: say(f"note: {line}")) as manifest:
-        _store_networks(folder, tasks)
+        for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
+            if not dataset.network_path(folder, sha256).exists():
+                data = read_bytes(path, NETWORK_LIMIT, BadInput)
+                write_bytes(dataset.network_path(folder, sha256), data, parents=True)
         left = [task for task in tasks if not _done(folder, task, manifest, say)]
         total = len(tasks)
         failed = 0

@@ -8,7 +8,7 @@ so do several processes, which work ahead on what will probably be asked next.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import islice
 
@@ -23,7 +23,7 @@ from bough.making.log import ProbeLog
 from bough.making.trial import Told, Trial, TrialRecipe, try_image, try_image_of
 from bough.making.tuning import ANY, Probe, choose
 from bough.zoo.datasets import Images
-from bough.zoo.table import Row, Surroundings, surroundings, use_of
+from bough.zoo.table import Row, Surroundings, use_of
 
 AHEAD = 2  # images per process to look ahead, so that a slow one does not leave the others without work
 
@@ -115,23 +115,14 @@ class Choice:
         return self.rows[-1]
 
     def _row(self, tried: Trial, label: int, probe: Probe, difficulty: str) -> Row:
-        recipe, outcome = self._recipe, probe.outcome
+        recipe = self._recipe
+        of_recipe = ("dataset", "split", "network", "normalised", "clip", "method")
         return Row(
-            dataset=recipe.dataset,
-            split=recipe.split,
-            network=recipe.network,
-            image=tried.image,
+            **{name: getattr(recipe, name) for name in of_recipe},
+            **{name: getattr(tried, name) for name in ("image", "target", "device")},
+            **asdict(probe.outcome),
             label=label,
-            target=tried.target,
             eps=probe.eps,
-            normalised=recipe.normalised,
-            clip=recipe.clip,
-            method=recipe.method,
-            verdict=outcome.verdict,
-            branches=outcome.branches,
-            bounds=outcome.bounds,
-            seconds=outcome.seconds,
-            device=tried.device,
             difficulty=difficulty,
             use=use_of(recipe.dataset, recipe.split, tried.image),
         )
@@ -141,39 +132,37 @@ class Choice:
         return ", ".join(f"{name} {have[name]}/{count}" for name, count in self._wanted.items())
 
 
+@dataclass(eq=False)
 class PropertyMaker:
     """Makes rows as wished for, by this process or several others; says a line per image, and `told` hears of more."""
 
-    def __init__(
-        self,
-        recipe: TrialRecipe,
-        wish: Wish,
-        loaded: LoadedNetwork,
-        jobs: int,
-        log: ProbeLog,
-        say: Callable[[str], None],
-        told: Told,
-        deadline: Deadline,
-    ) -> None:
-        self._choice = Choice(recipe, wish.wanted)
+    recipe: TrialRecipe
+    wish: Wish
+    loaded: LoadedNetwork
+    jobs: int
+    log: ProbeLog
+    say: Callable[[str], None]
+    told: Told
+    deadline: Deadline
+
+    def __post_init__(self) -> None:
+        self._choice = Choice(self.recipe, self.wish.wanted)
         self._wrong = self._unsuitable = 0
-        self._recipe, self._wish, self._loaded = recipe, wish, loaded
-        self._log, self._say, self._told, self._deadline = log, say, told, deadline
         self._around = lru_cache(maxsize=256)(self._surroundings)
         self._class = lru_cache(maxsize=4096)(self._seen_class)
         self._pool: AbstractPool = InProcess()
-        self._attempt: Callable[[int, Surroundings, str], Trial] = partial(try_image, loaded, recipe, told)
-        if jobs > 1:
-            self._pool = Pool(jobs, Job(torch.set_num_threads, (1,)))
-            self._attempt = partial(try_image_of, recipe)
+        self._attempt: Callable[..., Trial] = partial(try_image, self.loaded, self.recipe, self.told)
+        if self.jobs > 1:
+            self._pool = Pool(self.jobs, Job(torch.set_num_threads, (1,)))
+            self._attempt = partial(try_image_of, self.recipe)
 
     def make(self) -> PropertyRows:
         """The rows; Ctrl-C, a lost process and the deadline end the work with the rows so far."""
-        order = self._wish.order(self._recipe.seed)
+        order = self.wish.order(self.recipe.seed)
         if not order:
-            images = f"{self._wish.within.start}:{self._wish.within.stop} of {self._recipe.dataset}"
+            images = f"{self.wish.within.start}:{self.wish.within.stop} of {self.recipe.dataset}"
             advice = "ask for others by --images or --split"
-            raise BadInput(f"no image {images} ({self._recipe.split}) is at hand; {advice}")
+            raise BadInput(f"no image {images} ({self.recipe.split}) is at hand; {advice}")
         with self._pool:
             try:
                 why = self._take_all(order)
@@ -193,23 +182,23 @@ class PropertyMaker:
                 continue
             if not self._answered(order[place:]):
                 return "the time limit was reached"
-            tried = self._log.done[image, self._choice.asked()]
+            tried = self.log.done[image, self._choice.asked()]
             self._tell(tried, self._choice.take(tried, self._around(image).label))
         return None if self._choice.complete else f"all {len(order)} images are used up"
 
     def _answered(self, left: Sequence[int]) -> bool:
         """Work until the first image left is answered; False when there is no time for it."""
         key = left[0], self._choice.asked()
-        while key not in self._log.done:
-            if not self._deadline.passed():
+        while key not in self.log.done:
+            if not self.deadline.passed():
                 for image, asked in self._ahead(left):
                     self._pool.start((image, asked), Job(self._attempt, (image, self._around(image), asked)))
             if not self._pool.at_work:
                 return False
             while not (ended := self._pool.wait(1.0)):
-                self._told(f"at work on images {', '.join(str(image) for image, _ in self._pool.at_work)}")
+                self.told(f"at work on images {', '.join(str(image) for image, _ in self._pool.at_work)}")
             for _, end in ended:
-                self._log.add(end.result())
+                self.log.add(end.result())
         return True
 
     def _ahead(self, left: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -220,36 +209,37 @@ class PropertyMaker:
             if not pool.free:
                 return
             key = image, self._choice.asked(ahead)
-            if key not in self._log.done and key not in pool.at_work:
+            if key not in self.log.done and key not in pool.at_work:
                 yield key
 
     def _right(self, image: int) -> bool:
         return self._class(image) == self._around(image).label
 
     def _seen_class(self, image: int) -> int:
-        return int(self._loaded.reference.run(self._around(image).inputs.numpy()).argmax())
+        return int(self.loaded.reference.run(self._around(image).inputs.numpy()).argmax())
 
     def _surroundings(self, image: int) -> Surroundings:
-        recipe = self._recipe
-        images = self._wish.images
-        target = drawn_target(recipe.seed, image, images.at(image)[1], len(images.dataset.classes))
-        return surroundings(images, image, target, normalised=recipe.normalised, clip=recipe.clip)
+        recipe = self.recipe
+        dataset = self.wish.images.dataset
+        pixels, label = self.wish.images.at(image)
+        target = drawn_target(recipe.seed, image, label, len(dataset.classes))
+        return Surroundings(dataset, pixels, label, target, recipe.normalised, recipe.clip)
 
     def _skip(self, image: int) -> None:
         self._wrong += 1
         why = f"the network gives it class {self._class(image)}, its label is {self._around(image).label}"
-        self._log.skip(image, why)
-        self._say(f"image {image}: skipped, {why}")
+        self.log.skip(image, why)
+        self.say(f"image {image}: skipped, {why}")
 
     def _tell(self, tried: Trial, row: Row | None) -> None:
         count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
         if row is None:
             self._unsuitable += 1
             probes = tried.probes + tried.edges
-            cost_of = self._recipe.scale.cost
+            cost_of = self.recipe.scale.cost
             ends = ", ".join(f"{p.eps:g}: {p.outcome.verdict} {cost_of(p.outcome)}" for p in probes)
-            self._say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self._choice}")
+            self.say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self._choice}")
         else:
             cost = f"{row.bounds} bounds, {row.seconds:.2f} s"
             words = f"{row.difficulty}, {row.verdict} at eps {row.eps:g} ({cost}, {count})"
-            self._say(f"image {tried.image}: {words}; {self._choice}")
+            self.say(f"image {tried.image}: {words}; {self._choice}")

@@ -34,9 +34,7 @@ class TrialRecipe:
     clip: bool
     probes: int
     seed: int
-    lean: float | None = (
-        None  # share of the way from too cheap to too dear where the next radius lies, if not by growth
-    )
+    lean: float | None = None  # share of the way from too cheap to too dear where the next radius lies; None: by growth
 
     def __post_init__(self) -> None:
         if self.probes < 1:
@@ -107,14 +105,10 @@ def try_image(
 
 def try_image_of(recipe: TrialRecipe, image: int, around: Surroundings, asked: str) -> Trial:
     """Tune the radius in a process of its own, which reads the network once."""
-    return try_image(_network(recipe.network), recipe, lambda _: None, image, around, asked)
+    return try_image(_network(network_path(Path(recipe.network))), recipe, lambda _: None, image, around, asked)
 
 
-@lru_cache(maxsize=1)
-def _network(name: str) -> LoadedNetwork:
-    return load_network(network_path(Path(name)))
-
-
+_network = lru_cache(maxsize=1)(load_network)
 _warm: "WeakSet[LoadedNetwork]" = WeakSet()
 
 

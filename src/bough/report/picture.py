@@ -16,7 +16,6 @@ from bough.errors import BadInput
 if TYPE_CHECKING:  # matplotlib is slow to import and only pictures need it
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 Pixels = NDArray[np.floating]
 
@@ -93,20 +92,16 @@ def _difference_panel(figure: "Figure", axes: "Axes", difference: NDArray[np.flo
     scale = largest or eps or 1.0
     colours = LinearSegmentedColormap.from_list("change", [BLUE, "#ffffff", VERMILION])
     drawn = axes.imshow(change, cmap=colours, vmin=-scale, vmax=scale, interpolation="nearest")
-    _scale_bar(figure, axes, drawn, scale)
-    axes.set_title(f"difference, amplified {1 / scale:.2g} times", fontsize=11, color=MUTED)
-    channel = "" if difference.shape[-1] == 1 else " (strongest channel)"
-    axes.set_xlabel(f"at most {largest:.3g}{channel}", fontsize=12, color=INK, labelpad=8)
-    _bare(axes, MUTED)
-
-
-def _scale_bar(figure: "Figure", axes: "Axes", drawn: "AxesImage", scale: float) -> None:
-    """The colours' meaning, as tall as the panel; inside its own inset, so that the three panels stay of one size."""
+    # The colours' meaning, as tall as the panel; inside its own inset, so that the three panels stay of one size.
     ticks = [-scale, -scale / 2, 0, scale / 2, scale]
     bar = figure.colorbar(drawn, cax=axes.inset_axes((1.05, 0, 0.05, 1)), ticks=ticks)
     bar.ax.set_yticklabels([f"{tick:+.2g}".replace("-", "−") if tick else "0" for tick in ticks])
     bar.ax.tick_params(labelsize=9, colors=MUTED, length=0, pad=4)
     bar.outline.set_visible(False)
+    axes.set_title(f"difference, amplified {1 / scale:.2g} times", fontsize=11, color=MUTED)
+    channel = "" if difference.shape[-1] == 1 else " (strongest channel)"
+    axes.set_xlabel(f"at most {largest:.3g}{channel}", fontsize=12, color=INK, labelpad=8)
+    _bare(axes, MUTED)
 
 
 def _bare(axes: "Axes", colour: str) -> None:

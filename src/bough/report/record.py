@@ -18,6 +18,8 @@ from bough.verdict.result import Result
 
 SCHEMA = "bough.record/1"
 DECISIONS = ("learnt_decisions", "backup_decisions")  # notes of a result that count who chose the splits
+COPIED = ("reason", "seconds", "branches", "bounds", "depth", "open_domains", "attack_seconds", "proved")
+BOUNDS = ("lower_bound", "upper_bound", "root_lower_bound")
 PACKAGES = ("bough", "torch", "onnx", "onnxruntime", "highspy", "numpy")
 
 
@@ -85,25 +87,15 @@ def record(
     entry.update(asdict(run.settings))
     entry.update(timeout=None if run.settings.timeout is None else finite(run.settings.timeout))
     entry.update(verdict=None, reason=None, seconds=None, load_seconds=load_seconds)
-    entry.update(branches=None, bounds=None, domains_per_second=None)
-    entry.update(lower_bound=None, upper_bound=None, root_lower_bound=None, depth=None, open_domains=None)
-    entry.update(attack_seconds=None, engine=None, proved=None)
+    entry.update(branches=None, bounds=None, domains_per_second=None, **dict.fromkeys(BOUNDS))
+    entry.update(depth=None, open_domains=None, attack_seconds=None, engine=None, proved=None)
     if result is not None:
+        entry.update({name: getattr(result, name) for name in COPIED})
+        entry.update({name: finite(getattr(result, name)) for name in BOUNDS})
         entry.update(
             verdict=result.verdict.value,
-            reason=result.reason,
-            seconds=result.seconds,
-            branches=result.branches,
-            bounds=result.bounds,
             domains_per_second=result.bounds / result.seconds if result.seconds > 0 else None,
-            lower_bound=finite(result.lower_bound),
-            upper_bound=finite(result.upper_bound),
-            root_lower_bound=finite(result.root_lower_bound),
-            depth=result.depth,
-            open_domains=result.open_domains,
-            attack_seconds=result.attack_seconds,
             engine={name: value for name, value in result.notes.items() if name not in DECISIONS},
-            proved=result.proved,
         )
     entry.update({name: 0 if result is None else int(result.notes.get(name, 0)) for name in DECISIONS})
     entry.update(versions=versions(), revision=revision(), error=error)

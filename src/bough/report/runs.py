@@ -61,6 +61,12 @@ def instance_of(entry: Entry) -> tuple[str, str]:
     return str(entry["network"]), str(entry["property"])
 
 
+def stem(name: str) -> str:
+    """The name of a network's or a property's file, without folder and endings; other dots, as in `eps0.03`, stay."""
+    last = name.replace("\\", "/").rsplit("/", 1)[-1]
+    return last.removesuffix(".gz").removesuffix(".vnnlib").removesuffix(".onnx")
+
+
 def is_search(entry: Mapping[str, Any]) -> bool:
     """Whether branches and bounds are a search's own, and not the nodes of a foreign solver."""
     return entry.get("bounder", SEARCHES[0]) in SEARCHES

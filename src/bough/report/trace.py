@@ -9,7 +9,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final
 
@@ -65,7 +65,10 @@ class TraceWriter(AbstractObserver):
 
     def __enter__(self) -> "TraceWriter":
         try:
-            self._file = _opened(self._path)
+            if self._path.suffix == ".gz":
+                self._file = gzip.open(self._path, "wt", compresslevel=4, encoding="ascii")
+            else:
+                self._file = self._path.open("w", encoding="ascii")
         except OSError as error:
             raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
         self._write(json.dumps(self._header, allow_nan=False))
@@ -148,12 +151,6 @@ class TraceWriter(AbstractObserver):
             self.trouble = str(error.strerror or error)
 
 
-def _opened(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "wt", compresslevel=4, encoding="ascii")
-    return path.open("w", encoding="ascii")
-
-
 def _about(problem: Problem) -> dict[str, Any]:
     """What was searched: names, and where in the network the ReLU of a flat number is."""
     network = problem.network
@@ -178,7 +175,7 @@ def _image(problem: Problem) -> dict[str, Any] | None:
         return None
     middle = centre_of(problem.property.boxes[0], problem.network.input_shape)
     outputs = np.asarray(problem.reference.run(middle), dtype=np.float64).reshape(-1)
-    return {"x": _list(middle), "y": _list(outputs)}
+    return {"x": rounded(middle), "y": rounded(outputs)}
 
 
 def picture_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
@@ -207,8 +204,8 @@ def centre_of(box: Box, shape: Sequence[int]) -> NDArray[np.float64]:
 def _written(found: Counterexample | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    x = _list(found.x) if found.x.size <= LARGEST_INPUT else None
-    return {"x": x, "y": _list(found.y), "clause": found.clause}
+    x = rounded(found.x) if found.x.size <= LARGEST_INPUT else None
+    return {"x": x, "y": rounded(found.y), "clause": found.clause}
 
 
 def _ends(family: Family) -> str:
@@ -230,7 +227,8 @@ def _numbers(values: Tensor) -> str:
     return "[" + ",".join(f"{v:.7g}" if math.isfinite(v) else "null" for v in values.tolist()) + "]"
 
 
-def _list(values: NDArray[np.float64]) -> list[float]:
+def rounded(values: NDArray[np.float64]) -> list[float]:
+    """All values, to seven digits."""
     return [float(f"{v:.7g}") for v in values.reshape(-1).tolist()]
 
 
@@ -287,7 +285,8 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
             elif "stopped" in line:
                 stopped = True
             else:
-                _add(nodes, line.pop("nodes", None))
+                if line.get("nodes") is not None:
+                    _add(nodes, line["nodes"])
                 steps.append({name: line[name] for name in STEP})
         except (KeyError, TypeError, ValueError, IndexError):
             raise BadInput(f"{path}, line {k}: not a line of a trace; was the file changed?") from None
@@ -325,22 +324,16 @@ def _lines(path: Path, note: Callable[[str], None]) -> list[str]:
     """The whole lines of a file, unpacked; the last one is dropped where it was torn off."""
     try:
         data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":  # of a gzip file, whose end may be missing
+            data = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(data)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
-    if data[:2] == b"\x1f\x8b":
-        data = _unpacked(data, path)
+    except zlib.error as error:
+        raise BadInput(f"{path} is no gzip file that can be read: {error}") from error
     *lines, half = data.decode("utf-8", errors="replace").split("\n")
     if half:
         note(f"{path} ends in the middle of a line, which was left out")
     return lines
-
-
-def _unpacked(data: bytes, path: Path) -> bytes:
-    """What can be read of a gzip file, whose end may be missing."""
-    try:
-        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(data)
-    except zlib.error as error:
-        raise BadInput(f"{path} is no gzip file that can be read: {error}") from error
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
@@ -372,50 +365,31 @@ def _whole(values: Iterable[Any]) -> list[int]:
     return found
 
 
-def _add(nodes: Nodes, made: Mapping[str, Any] | None) -> None:
+def _add(nodes: Nodes, made: Mapping[str, Any]) -> None:
     """Take in the nodes of one line."""
-    if made is None:
-        return
     bounds, ends = made["bound"], made["end"]
     if made["first"] != len(nodes) or len(ends) != len(bounds) or not set(ends) <= {OPEN, CLOSED, EMPTY, STUCK}:
         raise ValueError
     if "clause" in made:
-        count = len(_whole(made["clause"]))
-        _extend(
-            nodes, [-1] * count, made["clause"], [0] * count, [()] * count, [0] * count, [""] * count, [None] * count
-        )
+        rows: list[tuple[Any, ...]] = [(-1, clause, 0, (), 0, "", None) for clause in _whole(made["clause"])]
     else:
-        _add_children(nodes, made)
-    if len(nodes.parent) != len(nodes.bound) + len(bounds):
+        rows = _children(nodes, made)
+    if len(rows) != len(bounds):
         raise ValueError
-    nodes.bound.extend(None if b is None else float(b) for b in bounds)
-    nodes.end.extend(ends)
+    columns = *zip(*rows, strict=True), [None if b is None else float(b) for b in bounds], ends
+    for column, values in zip(fields(nodes), columns, strict=False):  # of no rows there are no columns
+        getattr(nodes, column.name).extend(values)
 
 
-def _add_children(nodes: Nodes, made: Mapping[str, Any]) -> None:
+def _children(nodes: Nodes, made: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """What is known of the children of a step before they are bounded, in the order of the columns."""
     parents = _whole(made["parent"])
-    deciders = made["by"]
     if not parents or any(p >= made["first"] for p in parents):
         raise ValueError
     splits = [(s,) if isinstance(s, int) else tuple(_whole(s)) for s in made["split"]]
     gains = [None if g is None else float(g) for g in made["gain"]]
-    each = 2 ** len(splits[0])
-    for parent, split, by, gain in zip(parents, splits, deciders, gains, strict=True):
-        clause = nodes.clause[parent]
-        depth = nodes.depth[parent] + len(split)
-        _extend(
-            nodes,
-            [parent] * each,
-            [clause] * each,
-            [depth] * each,
-            [split] * each,
-            list(range(each)),
-            [by] * each,
-            [gain] * each,
-        )
-
-
-def _extend(nodes: Nodes, *columns: list[Any]) -> None:
-    names = ("parent", "clause", "depth", "split", "side", "by", "gain")
-    for name, column in zip(names, columns, strict=True):
-        getattr(nodes, name).extend(column)
+    return [
+        (parent, nodes.clause[parent], nodes.depth[parent] + len(split), split, side, by, gain)
+        for parent, split, by, gain in zip(parents, splits, made["by"], gains, strict=True)
+        for side in range(2 ** len(splits[0]))
+    ]

@@ -60,6 +60,16 @@ class Dataset:
         return (values - values.new_tensor(self.mean)[:, None, None]) / values.new_tensor(self.std)[:, None, None]
 
 
+_MNIST = {  # of each split images, then labels
+    "train": (
+        ("train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        ("train-labels-idx1-ubyte.gz", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    ),
+    "test": (
+        ("t10k-images-idx3-ubyte.gz", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        ("t10k-labels-idx1-ubyte.gz", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+    ),
+}
 DATASETS: Mapping[str, Dataset] = {
     "mnist": Dataset(
         name="mnist",
@@ -69,32 +79,7 @@ DATASETS: Mapping[str, Dataset] = {
         std=(1.0,),
         train=60_000,
         test=10_000,
-        files=(  # of each split images, then labels
-            RemoteFile(
-                "train-images-idx3-ubyte.gz",
-                9_912_422,
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                ("train",),
-            ),
-            RemoteFile(
-                "train-labels-idx1-ubyte.gz",
-                28_881,
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                ("train",),
-            ),
-            RemoteFile(
-                "t10k-images-idx3-ubyte.gz",
-                1_648_877,
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                ("test",),
-            ),
-            RemoteFile(
-                "t10k-labels-idx1-ubyte.gz",
-                4_542,
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                ("test",),
-            ),
-        ),
+        files=tuple(RemoteFile(*file, (split,)) for split, files in _MNIST.items() for file in files),
         mirrors=(
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
             "https://storage.googleapis.com/cvdf-datasets/mnist/",

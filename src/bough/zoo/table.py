@@ -93,10 +93,8 @@ def _one_of(what: str, word: str, words: tuple[str, ...]) -> str:
 class Surroundings:
     """An image, its label and a target: every radius around it is a property."""
 
+    dataset: Dataset
     pixels: NDArray[np.uint8]  # [channels, height, width]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    classes: int
     label: int
     target: int
     normalised: bool
@@ -114,31 +112,25 @@ class Surroundings:
         inputs and eps are added and subtracted in float64. A file in VNN-LIB holds them exactly.
         """
         low, high = (self._seen(torch.full(self.pixels.shape, v, dtype=torch.float64)) for v in VALID)
-        spread = self._each(self.std).expand(self.pixels.shape).reshape(-1)
+        spread = self._each(self.dataset.std).expand(self.pixels.shape).reshape(-1)
         radius = torch.full_like(spread, eps) if self.normalised else eps / spread
         clip = (low, high) if self.clip else None
-        robust = robustness_property(self.inputs, radius, self.label, [self.target], self.classes, clip)
+        robust = robustness_property(self.inputs, radius, self.label, [self.target], len(self.dataset.classes), clip)
         box = robust.boxes[0]
         if torch.equal(box.lower.float(), box.upper.float()):  # networks compute in float32
             raise BadInput(f"eps {eps:g} leaves nothing but the image itself in float32; give a larger one")
         return robust
 
     def _seen(self, pixels: Tensor) -> Tensor:
-        return ((pixels - self._each(self.mean)) / self._each(self.std)).reshape(-1)
+        return ((pixels - self._each(self.dataset.mean)) / self._each(self.dataset.std)).reshape(-1)
 
     def _each(self, numbers: tuple[float, ...]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.float64).reshape(-1, 1, 1)
 
 
-def surroundings(images: Images, image: int, target: int, *, normalised: bool, clip: bool) -> Surroundings:
-    """One image of those at hand."""
-    dataset, (pixels, label) = images.dataset, images.at(image)
-    return Surroundings(pixels, dataset.mean, dataset.std, len(dataset.classes), label, target, normalised, clip)
-
-
 def as_property(row: Row, images: Images) -> Property:
     """The property that a row stands for."""
-    around = surroundings(images, row.image, row.target, normalised=row.normalised, clip=row.clip)
+    around = Surroundings(images.dataset, *images.at(row.image), row.target, row.normalised, row.clip)
     place = f"{row.dataset}, {row.split} image {row.image}"
     if row.label not in (None, around.label):
         raise BadInput(f"{place}: the table says label {row.label}, the data set {around.label}; correct the table")
@@ -196,7 +188,7 @@ def _reader(header: list[str], path: Path) -> Callable[[Mapping[str, str]], Row]
             raise BadInput(f"{path}, line 1: {word} column {min(wrong)[:40]!r}; {advice}")
     if len(header) != len(COLUMNS):
         raise BadInput(f"{path}, line 1: a column is named twice; remove one")
-    return _own_row
+    return lambda cells: Row(**{name: _value(name, cells[name], hint) for name, hint in COLUMNS.items()})
 
 
 def _row(read: Callable[[Mapping[str, str]], Row], header: list[str], cells: list[str], where: str) -> Row:
@@ -208,18 +200,19 @@ def _row(read: Callable[[Mapping[str, str]], Row], header: list[str], cells: lis
         raise type(error)(f"{where}: {error}") from error
 
 
-def _own_row(cells: Mapping[str, str]) -> Row:
-    return Row(**{name: _value(name, cells[name], hint) for name, hint in COLUMNS.items()})
+def parsed(text: str, hint: Any, none: str) -> Any:
+    """The text as one of a field's types, `none` for None; ValueError where it is none of them."""
+    kinds = get_args(hint) or (hint,)
+    if NoneType in kinds and text == none:
+        return None
+    if bool in kinds:
+        return bool(("false", "true").index(text))
+    return next((kind for kind in (int, float) if kind in kinds), str)(text)
 
 
 def _value(name: str, text: str, hint: Any) -> Any:
-    kinds = get_args(hint) or (hint,)
-    if NoneType in kinds and not text:
-        return None
     try:
-        if bool in kinds:
-            return bool(("false", "true").index(text))
-        return kinds[0](text)
+        return parsed(text, hint, none="")
     except ValueError:
         raise BadInput(f"{text[:40]!r} is no {name}; correct the cell") from None
 

@@ -165,7 +165,8 @@ def train(
     model = architecture.build().to(device)
     optimiser = _optimiser(model, recipe)
     first = _go_on(folder, architecture, recipe, model, optimiser)
-    lines = _lines(folder / EPOCHS, first)
+    told = read_bytes(folder / EPOCHS, LINES_LIMIT, BadInput) if (folder / EPOCHS).exists() else b""
+    lines = told.splitlines(keepends=True)[:first]  # an epoch that the checkpoint has not seen is repeated
     with _fast_products():
         for epoch in range(first, recipe.epochs):
             if limit.passed():
@@ -178,7 +179,10 @@ def train(
             line |= {**asdict(errors), "seconds": seconds}
             lines.append(json.dumps(line).encode() + b"\n")
             write_bytes(folder / EPOCHS, b"".join(lines))
-            _save(folder, architecture, recipe, model, optimiser, epoch + 1)
+            buffer = io.BytesIO()
+            state = {"format": FORMAT, "told": _told(architecture, recipe), "epochs": epoch + 1}
+            torch.save({**state, "model": model.state_dict(), "optimiser": optimiser.state_dict()}, buffer)
+            write_bytes(folder / CHECKPOINT, buffer.getvalue())
             report(line)
     return model
 
@@ -263,12 +267,8 @@ def moved(pixels: Tensor, generator: torch.Generator, by: int = 4) -> Tensor:
     return padded.permute(0, 2, 3, 1)[tuple(i.to(pixels.device) for i in chosen)].permute(0, 3, 1, 2)
 
 
-def _silent(words: str, done: int, total: int) -> None:
-    del words, done, total
-
-
 def evaluate(
-    model: nn.Sequential, examples: Examples, eps: float, count: int, batch: int = 100, tick: Tick = _silent
+    model: nn.Sequential, examples: Examples, eps: float, count: int, batch: int = 100, tick: Tick = lambda *_: None
 ) -> Errors:
     """Errors over the first `count` images: as they are, under a PGD attack of 20 steps, and certified."""
     model.eval()
@@ -293,7 +293,7 @@ def finish(
     recipe: NetworkRecipe,
     test_set: Examples,
     folder: Path,
-    tick: Tick = _silent,
+    tick: Tick = lambda *_: None,
 ) -> tuple[Path, Errors]:
     """Write the network as ONNX and its card, after the file was held against the model; its path and its errors."""
     path = folder / f"{architecture.title}.onnx"
@@ -355,25 +355,6 @@ def _fast_products() -> Iterator[None]:
 def _told(architecture: Architecture, recipe: NetworkRecipe) -> dict[str, Any]:
     """What a checkpoint must agree with to be gone on with; training longer is allowed."""
     return {"architecture": architecture.title, **asdict(replace(recipe, epochs=1))}
-
-
-def _lines(path: Path, epochs: int) -> list[bytes]:
-    """What was written about the epochs that the checkpoint has seen; an epoch that it has not is repeated."""
-    return read_bytes(path, LINES_LIMIT, BadInput).splitlines(keepends=True)[:epochs] if path.exists() else []
-
-
-def _save(
-    folder: Path,
-    architecture: Architecture,
-    recipe: NetworkRecipe,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    epochs: int,
-) -> None:
-    buffer = io.BytesIO()
-    state = {"format": FORMAT, "told": _told(architecture, recipe), "epochs": epochs}
-    torch.save({**state, "model": model.state_dict(), "optimiser": optimiser.state_dict()}, buffer)
-    write_bytes(folder / CHECKPOINT, buffer.getvalue())
 
 
 def _go_on(

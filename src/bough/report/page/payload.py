@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from bough.errors import BadInput
-from bough.report.page.points import PagePoint, points_of, stem
+from bough.report.page.points import PagePoint, points_of
 from bough.report.record import versions
-from bough.report.runs import SOLVED, Entry, counts_branches, instance_of, method_of, oddities
+from bough.report.runs import SOLVED, Entry, counts_branches, instance_of, method_of, oddities, stem
 from bough.report.trace import Nodes, Trace
 
 MOST_STEPS = 2000  # steps of a trace that the plot of bounds shows

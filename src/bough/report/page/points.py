@@ -4,14 +4,13 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bough.errors import BadInput
 from bough.problem.vnnlib import read_property
-from bough.report.runs import Entry, instance_of
-from bough.report.trace import Trace, centre_of, picture_shape
+from bough.report.runs import Entry, instance_of, stem
+from bough.report.trace import Trace, centre_of, picture_shape, rounded
 
 LARGEST = 1 << 20  # elements; a larger input is not drawn
 Note = Callable[[str], None]
@@ -61,14 +60,6 @@ def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[Page
     return points
 
 
-def stem(name: str) -> str:
-    """A file's name without folder and endings."""
-    last = name.replace("\\", "/").rsplit("/", 1)[-1]
-    for ending in (".gz", ".vnnlib", ".onnx"):
-        last = last.removesuffix(ending)
-    return last
-
-
 def _traced(trace: Trace) -> PagePoint | None:
     header = trace.header
     found = (trace.end or {}).get("counterexample")
@@ -95,7 +86,7 @@ def _saved(path: Path, network: str, prop: str, note: Note) -> PagePoint | None:
     image, missing = _image(prop, x.shape)
     if missing is not None:
         note(f"no image beside {path}: {missing}")
-    return PagePoint(network, prop, shape, _rounded(x), _rounded(y), image, None, missing)
+    return PagePoint(network, prop, shape, rounded(np.nan_to_num(x)), rounded(np.nan_to_num(y)), image, None, missing)
 
 
 def _image(prop: str, shape: tuple[int, ...]) -> tuple[list[float] | None, str | None]:
@@ -106,8 +97,4 @@ def _image(prop: str, shape: tuple[int, ...]) -> tuple[list[float] | None, str |
         return None, f"the property cannot be read: {error}"
     if len(box.lower) != int(np.prod(shape)):
         return None, f"{prop} is about {len(box.lower)} inputs, the counterexample has {int(np.prod(shape))}"
-    return _rounded(centre_of(box, shape)), None
-
-
-def _rounded(values: "np.ndarray[Any, np.dtype[np.float64]]") -> list[float]:
-    return [float(f"{v:.7g}") for v in np.nan_to_num(values).reshape(-1).tolist()]
+    return rounded(np.nan_to_num(centre_of(box, shape))), None

@@ -1,7 +1,7 @@
-"""The demo's problems: the shipped network and property list enter, ready `Property` values leave.
+"""The demo's problems: the shipped network, images and property list enter, ready `Property` values leave.
 
-`shapes.onnx` is trained by `experiments/demo_network.py`; the radii in `properties.json` were chosen from what
-`experiments/demo_properties.py` prints. Images are drawn again from class and seed, so no image is stored.
+`experiments/demo_network.py` trains `shapes.onnx`, and `experiments/demo_properties.py --draw` draws the images. The
+radii in `properties.json` were chosen from what the latter prints.
 """
 
 import json
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bough.problem.property import Property, robustness_property
-from bough.zoo import shapes
 
-NETWORK = Path(__file__).with_name("shapes.onnx")
-PROPERTIES = Path(__file__).with_name("properties.json")
+NETWORK, IMAGES, PROPERTIES = map(Path(__file__).with_name, ("shapes.onnx", "images.npz", "properties.json"))
+CLASS_NAMES = ("disc", "ring", "square", "frame", "triangle", "plus", "cross", "stripes", "columns", "crescent")
 
 Expected = Literal["verified", "falsified", "timeout"]
 
@@ -25,7 +26,7 @@ class DemoProblem:
     """One robustness question: may a pixel change of at most `eps` make the network see another figure?"""
 
     name: str
-    image: shapes.Image  # [1, SIDE, SIDE], values in [0, 1]
+    image: NDArray[np.float32]  # [1, height, width], values in [0, 1]
     label: int
     eps: float
     property: Property
@@ -40,13 +41,13 @@ def load() -> tuple[Path, list[DemoProblem]]:
 
 
 def problem(
-    name: str, label: int, seed: int, eps: float, targets: list[int] | None, timeout: float, expected: Expected
+    name: str, label: int, eps: float, targets: list[int] | None, timeout: float, expected: Expected
 ) -> DemoProblem:
-    """One entry of the list as a problem; no targets means every other class."""
-    image = shapes.draw(seed, label)
-    classes = len(shapes.CLASS_NAMES)
+    """One entry of the list as a problem, around the image of its name; no targets means every other class."""
+    with np.load(IMAGES, allow_pickle=False) as pixels:
+        image = (pixels[name] / 255).astype(np.float32)
+    classes = len(CLASS_NAMES)
     others = [k for k in range(classes) if k != label] if targets is None else targets
-    centre = torch.from_numpy(image)
     clip = (torch.zeros(image.size, dtype=torch.float64), torch.ones(image.size, dtype=torch.float64))
-    asked = robustness_property(centre, eps, label, others, classes, clip)
+    asked = robustness_property(torch.from_numpy(image), eps, label, others, classes, clip)
     return DemoProblem(name, image, label, eps, asked, timeout, expected)

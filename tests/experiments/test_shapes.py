@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bough.errors import BadInput
-from bough.zoo import shapes
+from laboratory import shapes
 
 LABELS = range(len(shapes.CLASS_NAMES))
 RING_ROW = [13, 0, 207, 189, 9, 0, 25, 16, 16, 8, 26, 7, 8, 34, 204, 165]

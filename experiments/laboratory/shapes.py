@@ -1,4 +1,4 @@
-"""A seeded number and a class enter, a small grey drawing of that class leaves: the demo's own data set.
+"""A seeded number and a class enter, a small grey drawing of that class leaves: the data set of the demo.
 
 Ten figures are drawn from signed distances, anti-aliased, with random place, size, tilt, stroke, contrast and noise.
 Pixels are rounded to 256 grey levels, so that the last bit of a platform's sine does not make another image.
