@@ -11,6 +11,7 @@ import pytest
 from tests.problem.test_onnx import check, model, node
 from tests.support import Judged, hard_case
 from tests.test_readme import blocks, commands, ran
+from torch import nn
 
 import bough
 from bough.api import solve
@@ -24,6 +25,9 @@ from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.options import Options
 from bough.problem import onnx
+from bough.problem import torch as modules
+from bough.problem.runtime import compare
+from bough.problem.torch import ModuleReference, read_module
 from bough.search.loop import Search, search
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -112,11 +116,25 @@ def test_the_entries_of_the_pages_make_what_the_pages_show():
 
 def test_the_operator_of_the_guide_is_read_as_the_runtime_computes_it(monkeypatch):
     space = dict(vars(onnx))
-    exec(in_contributing("def _leaky_relu"), space)
+    exec(in_contributing("def _leaky_relu(call"), space)
     monkeypatch.setattr(onnx, "CONVERT", {**onnx.CONVERT, "LeakyRelu": space["_leaky_relu"]})
     monkeypatch.setattr(onnx, "SUPPORTED", [*onnx.SUPPORTED, "LeakyRelu"])
     for alpha in (0.1, 1.5):
         check(model([node("LeakyRelu", "x", alpha=alpha)], {}, (1, 3, 7, 6)))
+
+
+def test_the_operator_of_the_guide_is_read_as_pytorch_computes_it(monkeypatch):
+    space = dict(vars(modules))
+    exec(in_contributing("def _leaky_relu(builder"), space)
+    monkeypatch.setattr(modules, "CONVERT", {**modules.CONVERT, "leaky_relu": space["_leaky_relu"]})
+    for module in (nn.LeakyReLU(), nn.LeakyReLU(0.1), nn.LeakyReLU(1.5)):
+        compare(read_module(module, (6,)), ModuleReference(module, (6,)), points=12)
+
+
+def test_the_test_by_hand_of_the_guide_passes():
+    space: dict[str, Any] = {}
+    exec(in_contributing("test_the_widest_by_hand"), space)
+    space["test_the_widest_by_hand"]()
 
 
 def test_the_test_of_the_guide_passes_for_a_rule_that_is_there():
