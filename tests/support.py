@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Points = NDArray[np.floating[Any]]  # as the runtimes take them
+OUTPUTS = ("--json", "--vnncomp", "--counterexample")  # options that write a file about a result
 FEASIBLE = 1e-6  # a piece whose constraints can all be met with this much to spare surely is not empty
 
 # Networks

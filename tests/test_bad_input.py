@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from tests.support import sequential
+from tests.support import OUTPUTS, sequential
 
 from bough.cli import main
 from bough.files.reading import PROPERTY_LIMIT
@@ -267,11 +267,11 @@ def test_two_gibibytes_of_nothing(refused: Refusal) -> None:
 
 # Places where nothing can be written
 
-OUTPUTS = pytest.mark.parametrize("option", ["--json", "--vnncomp", "--counterexample"])
+EVERY_OUTPUT = pytest.mark.parametrize("option", OUTPUTS)
 FALSE = PROPERTY.replace("(<= Y_0 -0.5)", "(<= Y_0 0.5)")  # so that there is a counterexample to write
 
 
-@OUTPUTS
+@EVERY_OUTPUT
 def test_outputs_are_checked_before_the_search(refused: Refusal, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     monkeypatch.setattr("bough.api.solve", lambda *_: pytest.fail("searched"))
     pair = (refused.network, refused.property)
@@ -281,7 +281,7 @@ def test_outputs_are_checked_before_the_search(refused: Refusal, monkeypatch: py
     refused(*pair, option, refused.folder / ("x" * 300), words="File name too long")
 
 
-@OUTPUTS
+@EVERY_OUTPUT
 def test_no_permission_to_write(refused: Refusal, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     monkeypatch.setattr("bough.api.solve", lambda *_: pytest.fail("searched"))
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write everywhere
@@ -289,7 +289,7 @@ def test_no_permission_to_write(refused: Refusal, monkeypatch: pytest.MonkeyPatc
     refused(refused.network, refused.property, option, refused.property, words="permission denied")
 
 
-@OUTPUTS
+@EVERY_OUTPUT
 def test_a_full_disk(refused: Refusal, option: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")

@@ -11,19 +11,23 @@ import pytest
 from tests.problem.test_onnx import check, model, node
 from tests.support import Judged, hard_case
 from tests.test_readme import blocks, commands, ran
+from torch import nn
 
 import bough
 from bough.api import solve
-from bough.bounds.base import KNOWN_BOUNDERS, BounderSettings
+from bough.bounds.base import BounderSettings
 from bough.bounds.intermediate import TightBounds
 from bough.branching.babsr import BaBSR
-from bough.branching.base import KNOWN_RULES, AbstractBrancher, RuleSettings
+from bough.branching.base import KNOWN_RULES, AbstractBrancher, RuleEntry, RuleSettings
 from bough.budget import Deadline
 from bough.cli import _parser
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.options import Options
 from bough.problem import onnx
+from bough.problem import torch as modules
+from bough.problem.runtime import compare
+from bough.problem.torch import ModuleReference, read_module
 from bough.search.loop import Search, search
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -51,6 +55,22 @@ def shown_brancher(**fields: int) -> AbstractBrancher[Any]:
     rule = defined("howto-brancher.md", 0)["DearestChord"](**fields)
     assert isinstance(rule, AbstractBrancher)
     return rule
+
+
+def shown_rule() -> RuleEntry:
+    """The entry of the page's rule."""
+    (entry,) = defined("howto-brancher.md", 0)["RULES"]
+    assert isinstance(entry, RuleEntry)
+    return entry
+
+
+@pytest.mark.parametrize(("page", "numbers"), [("howto-brancher.md", (0,)), ("howto-bounder.md", (0, 2))])
+def test_the_files_that_the_pages_show_pass_the_linter(page, numbers):
+    shown = blocks("python", DOCS / page)
+    words = [sys.executable, "-m", "ruff", "check", "--stdin-filename", "src/bough/branching/shown.py", "-"]
+    text = "\n\n".join(shown[number] for number in numbers)
+    done = subprocess.run(words, cwd=DOCS.parent, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("bounds", ["dual", "lp"])
@@ -88,22 +108,33 @@ def test_the_bounder_of_the_page_takes_the_place_of_a_name():
 
 
 def test_the_entries_of_the_pages_make_what_the_pages_show():
-    (rule,) = defined("howto-brancher.md", 0, 2)["RULES"]
-    assert repr(rule.make(RuleSettings())) == repr(shown_brancher())
+    assert repr(shown_rule().make(RuleSettings())) == repr(shown_brancher())
     (bounder,) = defined("howto-bounder.md", 0, 2)["BOUNDERS"]
     assert bounder.make(BounderSettings(TightBounds())).intermediate == TightBounds()
-    for entry, known in ((rule, KNOWN_RULES), (bounder, KNOWN_BOUNDERS)):
-        assert entry.name not in known.names()
     assert bounder.usual_rule in KNOWN_RULES.names()
 
 
 def test_the_operator_of_the_guide_is_read_as_the_runtime_computes_it(monkeypatch):
     space = dict(vars(onnx))
-    exec(in_contributing("def _leaky_relu"), space)
+    exec(in_contributing("def _leaky_relu(call"), space)
     monkeypatch.setattr(onnx, "CONVERT", {**onnx.CONVERT, "LeakyRelu": space["_leaky_relu"]})
     monkeypatch.setattr(onnx, "SUPPORTED", [*onnx.SUPPORTED, "LeakyRelu"])
     for alpha in (0.1, 1.5):
         check(model([node("LeakyRelu", "x", alpha=alpha)], {}, (1, 3, 7, 6)))
+
+
+def test_the_operator_of_the_guide_is_read_as_pytorch_computes_it(monkeypatch):
+    space = dict(vars(modules))
+    exec(in_contributing("def _leaky_relu(x"), space)
+    monkeypatch.setattr(modules, "CONVERT", {**modules.CONVERT, "leaky_relu": space["_leaky_relu"]})
+    for module in (nn.LeakyReLU(), nn.LeakyReLU(0.1), nn.LeakyReLU(1.5)):
+        compare(read_module(module, (6,)), ModuleReference(module, (6,)), points=12)
+
+
+def test_the_test_by_hand_of_the_guide_passes():
+    space: dict[str, Any] = {}
+    exec(in_contributing("test_the_widest_by_hand"), space)
+    space["test_the_widest_by_hand"]()
 
 
 def test_the_test_of_the_guide_passes_for_a_rule_that_is_there():

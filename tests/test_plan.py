@@ -1,6 +1,6 @@
 """What does not fit together fails when options or a plan are made, by names and by objects; a plan says what it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -167,6 +167,18 @@ def test_bounds_at_unsafe_points_only_do_not_do_for_what_is_about_safe_points_to
         plan = search_plan(Options(bounds="dual", intermediate=named, **question), wide_network())
         assert plan.bounder.intermediate is not None
         assert not plan.bounder.intermediate.conditional
+
+
+def test_a_bounder_by_name_may_take_no_relu_bounds(monkeypatch):
+    """Then they are no option, no part of the sentence, and the bounder's own in the record."""
+    entry = replace(KNOWN_BOUNDERS.entry("lp"), usual_relu_bounds=None, certified_relu_bounds=None)
+    monkeypatch.setattr(KNOWN_BOUNDERS, "entry", lambda name: entry)
+    for policy in ("paper", FIXED):
+        with pytest.raises(BadInput, match=r"^lp has ReLU bounds of its own; leave out --intermediate$"):
+            Options(bounds="lp", intermediate=policy)
+    plan = search_plan(Options(bounds="lp"), small_network())
+    assert plan.words == "lp bounds on cpu, babsr branching, 8 domains a step"
+    assert plan.settings.intermediate == "own"
 
 
 # A bounder that is an object

@@ -152,11 +152,10 @@ def chords(tmp_path: Path) -> Path:
     """The package of the how-to, made of the page's own blocks."""
     page = DOCS / "howto-brancher.md"
     code = next(block for block in blocks("python", page) if "class DearestChord" in block)
-    rules = next(block for block in blocks("python", page) if "\nRULES = (" in block)
     (project,) = blocks("toml", page)
     group, point = re.findall(r'^\[project\.entry-points\."(.+)"\]\n(.+)$', project, flags=re.MULTILINE)[0]
     points = f"[{group}]\n{point.replace(chr(34), '')}\nbabsr = chords.rule\nother = chords.rule\ngone = chords.none\n"
-    return install(tmp_path / "site", "chords", points, {"__init__.py": "", "rule.py": f"{code}\n{rules}"})
+    return install(tmp_path / "site", "chords", points, {"__init__.py": "", "rule.py": code})
 
 
 def verify(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

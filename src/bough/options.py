@@ -140,12 +140,15 @@ class Strategy:
             raise BadInput(f"{self.bounds} bounds run on the CPU only; use --bounds dual with --device cuda")
 
     def _check_bounder(self) -> None:
-        """A bounder that is an object was made with ReLU bounds and for a device."""
+        """A bounder that is an object was made with ReLU bounds and for a device; one by name may have its own, too."""
         if isinstance(self.bounds, AbstractBounder):
-            if self.intermediate != AUTO:
-                raise BadInput(f"{self.bounds} has ReLU bounds of its own; leave out --intermediate")
+            own = True
             if self.device not in (AUTO, self.bounds.device):
                 raise BadInput(f"{self.bounds} is made for the device {self.bounds.device}; leave out --device")
+        else:
+            own = self.bounds != AUTO and KNOWN_BOUNDERS.entry(self.bounds).usual_relu_bounds is None
+        if own and self.intermediate != AUTO:
+            raise BadInput(f"{self.bounds} has ReLU bounds of its own; leave out --intermediate")
 
     def _check_rule(self) -> None:
         """Bounds, rule and weights have to fit, named or not."""

@@ -32,6 +32,7 @@ FEW_RELUS = 16  # up to so many, the LP's exact bounds are as cheap as anything
 FEW_INPUTS = 8  # up to so many, halving inputs decides more than splitting ReLUs
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for open domains
 FOREIGN_BATCH = 128  # domains split per step with bounds of a user's own
+OWN = "own"  # what records say of the ReLU bounds of a bounder that takes no policy by name
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,13 +152,14 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     elif device == AUTO:
         device = "cuda" if entry is not None and entry.gpu and torch.cuda.is_available() else "cpu"
     rule, brancher, weights = _rule(options, network, name, entry)
-    policy_name = "own" if entry is None else str(options.intermediate)
+    policy_name = OWN if entry is None else str(options.intermediate)
     if options.intermediate == AUTO and entry is not None:
-        policy_name = entry.usual_relu_bounds if options.certificate is None else entry.certified_relu_bounds
+        policy_name = (entry.usual_relu_bounds if options.certificate is None else entry.certified_relu_bounds) or OWN
     if isinstance(options.bounds, AbstractBounder):
         bounder = options.bounds
     else:
-        policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry(policy_name).make()
+        made = "fixed" if policy_name == OWN else policy_name  # a bounder with its own gets some all the same
+        policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry(made).make()
         if options.gap is not None or options.semantics == "float32":
             policy = policy.unconditional()  # a minimum is about safe points, too, and so is what execution makes of it
         halves = Capability.INPUT_PARTS in brancher.needs
@@ -170,11 +172,11 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
         name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
     )
     auto = f" (auto: {_reason(name, network)})" if options.bounds == AUTO else ""
+    over = "" if policy_name == OWN else f" over {policy_name} ReLU bounds"
     by = "" if weights is None else f" by {Path(weights).name}"
     return SearchPlan(
         settings=settings,
-        words=f"{name} bounds{auto} on {device} over {policy_name} ReLU bounds, {rule} branching{by}, "
-        f"{batch} domains a step",
+        words=f"{name} bounds{auto} on {device}{over}, {rule} branching{by}, {batch} domains a step",
         bounder=bounder,
         brancher=brancher,
         falsifier=_falsifier(options, device),

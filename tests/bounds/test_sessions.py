@@ -43,7 +43,7 @@ WAYS = [(name, halves) for name in KNOWN_BOUNDERS.names() for halves in (True, F
 
 def made(name: str, *, halves: bool, relu_bounds: str | None = None) -> AbstractBounder:
     entry = KNOWN_BOUNDERS.entry(name)
-    policy = KNOWN_RELU_BOUNDS.entry(relu_bounds or entry.usual_relu_bounds).make()
+    policy = KNOWN_RELU_BOUNDS.entry(relu_bounds or entry.usual_relu_bounds or "fixed").make()
     return entry.make(BounderSettings(policy, "cpu", halves))
 
 

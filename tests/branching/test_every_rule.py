@@ -3,14 +3,14 @@ that it leads ends with enumeration's verdict.
 """
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.support import Judged, ToldLookAhead, ascend_in_float64, domains_of, hard_case, relaxation_of, tensor
-from tests.test_docs import shown_brancher
+from tests.test_docs import shown_brancher, shown_rule
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent
@@ -34,17 +34,16 @@ BOUNDERS: dict[str, AbstractBounder] = {
     # Few steps, so that branching has something left to do.
     "dual": DualAscent(Ascent(steps=8, pauses=(3,)), Ascent(steps=20)),
 }
-SHOWN = "the how-to's"  # the rule of docs/howto-brancher.md, which says that all tests here hold of it
-GLANCING = ("fsb", "kfsb", SHOWN)  # by one step of ascent, which there is in float32 only
 SEEDS = {"dense": (5,), "convolutional": (0, 2), "residual": (4,), "pooled": (3, 7)}
 
 # Rules that halve inputs are tested beside the bounds they need, learnt ones beside their models.
-NAMED = [e.name for e in KNOWN_RULES.entries() if not (e.learnt or Capability.INPUT_PARTS in e.needs)]
-RELU_RULES = [*NAMED, SHOWN]
+# Beside bough's own there is the rule of docs/howto-brancher.md, which says that all tests here hold of it.
+ENTRIES = {entry.name: entry for entry in (shown_rule(), *KNOWN_RULES.entries())}
+RELU_RULES = [e.name for e in ENTRIES.values() if not (e.learnt or Capability.INPUT_PARTS in e.needs)]
 
 
 def rule_named(name: str) -> AbstractBrancher[Any]:
-    return shown_brancher() if name == SHOWN else KNOWN_RULES.entry(name).make(RuleSettings(seed=3))
+    return ENTRIES[name].make(RuleSettings(seed=3))
 
 
 def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
@@ -82,6 +81,21 @@ def decisions(
     return chosen
 
 
+@cache
+def asks_for_estimates(name: str) -> bool:
+    """Whether a rule asks for cheap bounds of children."""
+    rule, asked, counts = rule_named(name), hard_case("dense", 5, safe=True).problem, list[int]()
+    session, domains = open_domains(asked, BOUNDERS["lp"])
+    look = look_at(session, domains)
+
+    def counted(domains: DomainBatch, neurons: Tensor) -> Tensor:
+        counts.append(len(domains))
+        return look.estimate(domains, neurons)
+
+    rule.decide(rule.prepare(asked), domains, replace(look, estimates=counted))
+    return bool(counts)
+
+
 @pytest.mark.parametrize("bounds", BOUNDERS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", RELU_RULES)
@@ -114,8 +128,7 @@ def test_the_choice_is_ranked_first(name, kind, bounds):
                 ranked = rule.rank(memory, some, look, count)
                 assert ranked.shape[0] == len(some)
                 assert 1 <= ranked.shape[1] <= count
-                if name != "random":
-                    assert ranked.shape[1] == count or name == SHOWN
+                assert ranked.shape[1] == count or type(rule).rank is AbstractBrancher.rank
                 assert ranked[:, 0].tolist() == rule.decide(memory, some, look).neurons.tolist()
                 if name != "fsb":
                     assert bool(some.bounds.ambiguous().gather(1, ranked).all())
@@ -126,10 +139,10 @@ def test_the_choice_is_ranked_first(name, kind, bounds):
 
 @pytest.mark.parametrize("bounds", BOUNDERS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [name for name in RELU_RULES if name != "random"])  # which draws from one stream
+@pytest.mark.parametrize("name", [name for name in RELU_RULES if not ENTRIES[name].draws])
 def test_a_domain_is_decided_by_itself(name, kind, bounds, monkeypatch):
     """Neither the order of a batch nor what else is in it matters."""
-    if name not in GLANCING:
+    if not asks_for_estimates(name):  # which are a step of ascent, and that is there in float32 only
         ascend_in_float64(monkeypatch)
     rule, seen = rule_named(name), 0
     for seed in SEEDS[kind]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support import generator, hard_case, normal, sequential
+from tests.support import OUTPUTS, generator, hard_case, normal, sequential
 
 from bough.bounds import ascent
 from bough.bounds.dual import DualAscent
@@ -132,7 +132,7 @@ sys.exit(bough.cli.main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
-@pytest.mark.parametrize("option", ["--json", "--vnncomp", "--counterexample"])
+@pytest.mark.parametrize("option", OUTPUTS)
 def test_a_disk_that_fails_leaves_the_old_file(
     option: str, code: int, easy: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

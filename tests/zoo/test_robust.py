@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bough.bounds.intermediate import _start, _sweep, settled
+from bough.bounds.intermediate import _sweep, region_by_intervals, settled
 from bough.bounds.linear import bound_functionals, by_slopes
 from bough.bounds.relaxation import ParallelSlopes
 from bough.budget import Deadline
@@ -41,7 +41,7 @@ def test_margins_are_those_of_the_proved_linear_bounds(eps: float) -> None:
     network, deadline = read_module(model, SHAPE), Deadline.after(None)
     margins = worst_margins(model, x, labels, eps)
     for point, label, ours in zip(x.flatten(1), labels, margins, strict=True):
-        where = _start(network, Box(point - eps, point + eps))
+        where = region_by_intervals(network, Box(point - eps, point + eps))
         unknown = torch.full_like(where.bounds.lower, torch.inf)
         alone = Bounds(-unknown, unknown)
         swept = _sweep(network, settled_with(where, alone), None, ParallelSlopes(), deadline, only_ambiguous=False)

@@ -224,8 +224,8 @@ class BounderEntry(Entry):
     offers: frozenset[Capability]
     halved: frozenset[Capability] = frozenset()  # what it offers to rules that halve inputs; nothing: it cannot
     usual_rule: str
-    usual_relu_bounds: str
-    certified_relu_bounds: str  # the same where a certificate is asked for
+    usual_relu_bounds: str | None  # None: it takes none, and to ask for some is refused
+    certified_relu_bounds: str | None  # the same where a certificate is asked for
     batch: Callable[[Network, str], int]  # domains split per step, by the network and the device
     learnt_rule: str | None = None  # instead of the usual rule, where weights are for such networks
     gpu: bool = False  # whether it runs on a GPU

@@ -126,7 +126,7 @@ class PaperBounds(AbstractIntermediate):
     ) -> Region:
         """Facts 2.3: linear bounds for all layers, intervals intersected with them, and once more where that helped."""
         del witness  # whoever reads a certificate derives these bounds, too
-        region = _start(network, box)
+        region = region_by_intervals(network, box)
         unknown = torch.full_like(region.bounds.lower, torch.inf)
         region = replace(region, bounds=Bounds(-unknown, unknown))
         linear = _sweep(network, region, None, ParallelSlopes(), deadline, only_ambiguous=False)
@@ -171,7 +171,7 @@ class TightBounds(AbstractIntermediate):
     ) -> Region:
         """Each layer stands on the tightest bounds of the layers before it."""
         del witness  # whoever reads a certificate derives these bounds, too
-        region = _start(network, box)
+        region = region_by_intervals(network, box)
         for slopes in (AdaptiveSlopes(), ParallelSlopes()):
             tight = _sweep(network, region, None, slopes, deadline, only_ambiguous=True)
             region = settled(network, replace(region, bounds=tight))
@@ -197,7 +197,8 @@ RELU_BOUNDS = (
 )
 
 
-def _start(network: Network, box: Box) -> Region:
+def region_by_intervals(network: Network, box: Box) -> Region:
+    """The whole box as a region of one domain, with interval bounds of every ReLU's input."""
     lower, upper = box.lower[None], box.upper[None]
     enclosure = enclose(network, lower, upper)
     return Region(lower, upper, enclosure.relu_inputs(network), *_errors(enclosure), box.ball)

@@ -181,6 +181,7 @@ class RuleEntry(Entry):
     make: Callable[[RuleSettings], AbstractBrancher[Any]]
     needs: frozenset[Capability] = frozenset()
     learnt: bool = False  # whether it needs weights
+    draws: bool = False  # whether it draws at random, so that its choice depends on what else is in a batch
 
 
 KNOWN_RULES = Registry("branching rule", "RULES", ("bough.branching", "bough.learning"), RuleEntry)

@@ -39,5 +39,6 @@ RULES = (
         words="any ambiguous ReLU, by --seed",
         comparison=True,
         make=lambda settings: RandomChoice(settings.seed),
+        draws=True,
     ),
 )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bough.options import Options
     from bough.plan import AbstractPlan
     from bough.problem.problem import Problem
+    from bough.registry import Registry
     from bough.search.observe import AbstractObserver
     from bough.verdict.result import Result
 
@@ -66,12 +67,12 @@ def _add_search_options(command: Command) -> None:
     declare(command, "--timeout", "S", "seconds until the answer is `timeout`; none by default", float)
     declare(command, "--device", DEVICES, "auto takes a GPU when there is one")
     words = "auto, fsb, kfsb, babsr, ...; `help` describes them"
-    declare(command, "--branching", "RULE", words, default="auto", action=_Branching)
+    declare(command, "--branching", "RULE", words, default="auto", action=_Named)
     words = (
         "auto (default); dual: batched dual ascent; linear: CROWN with input splitting (auto: up to 8 inputs); "
-        "lp: the Planet LP by HiGHS, slow (auto: up to 16 ReLUs)"
+        "lp: the Planet LP by HiGHS, slow (auto: up to 16 ReLUs); `help` lists all"
     )
-    declare(command, "--bounds", "NAME", words, default="auto")
+    declare(command, "--bounds", "NAME", words, default="auto", action=_Named)
     declare(command, "--minimise", "GAP", "find the least margin to within GAP, too", float)
     words = "write the counterexample as .npz, or else as text in VNN-COMP's form"
     declare(command, "--counterexample", "FILE", words, Path)
@@ -84,9 +85,9 @@ def _add_search_options(command: Command) -> None:
     declare(rare, "--weights", "FILE", "of a learnt rule (gnn, ...): a file, or the name of one that comes with bough")
     words = (
         "ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
-        "the authors' code (paper)"
+        "the authors' code (paper); `help` lists them"
     )
-    declare(rare, "--intermediate", "NAME", words, default="auto")
+    declare(rare, "--intermediate", "NAME", words, default="auto", action=_Named)
     words = (
         "what `verified` is about: the file's weights in real arithmetic, or every execution in float32, too, in "
         "any order of summation, which takes longer to prove"
@@ -102,17 +103,25 @@ def _add_search_options(command: Command) -> None:
     declare(rare, "--vnncomp", "FILE", "write the result in VNN-COMP's form", Path)
 
 
-class _Branching(argparse.Action):
-    """A branching rule; `help` lists them, whatever else is missing on the command line."""
+class _Named(argparse.Action):
+    """A strategy by name; `help` lists all of its kind, whatever else is missing on the command line."""
 
     def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: Any, _: Any = None) -> None:
         if value == "help":
+            from bough.bounds.base import KNOWN_BOUNDERS
+            from bough.bounds.intermediate import KNOWN_RELU_BOUNDS
             from bough.branching.base import KNOWN_RULES
 
-            for title, comparison in (("rules", False), ("for comparison", True)):
-                print(f"{title}:")
-                for name, words in KNOWN_RULES.words(comparison=comparison).items():
-                    print(f"  {name:14s} {words}")
+            kinds: dict[str, tuple[str, Registry[Any]]] = {
+                "branching": ("rules", KNOWN_RULES),
+                "bounds": ("bounds", KNOWN_BOUNDERS),
+                "intermediate": ("ReLU bounds", KNOWN_RELU_BOUNDS),
+            }
+            kind, known = kinds[self.dest]
+            width = max(map(len, known.names()))
+            for title, comparison in ((kind, False), ("for comparison", True)):
+                if words := known.words(comparison=comparison):
+                    print(f"{title}:", *(f"  {name:{width}}  {said}" for name, said in words.items()), sep="\n")
             parser.exit(0)
         setattr(space, self.dest, value)
 
@@ -242,13 +251,13 @@ def _certified(path: Path, result: "Result") -> str:
 def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan", result: "Result") -> None:
     from bough.files.writing import write_text
     from bough.report import record as records
-    from bough.report.vnncomp import as_text
+    from bough.report import vnncomp
 
     try:
         if options.counterexample is not None:
             _write_counterexample(options.counterexample, problem, result)
         if options.vnncomp is not None:
-            write_text(options.vnncomp, as_text(result))
+            write_text(options.vnncomp, vnncomp.as_text(result))
         if options.json is not None:
             run = records.Run(problem.network_name, problem.property_name, "bab", plan.settings)
             records.write_record(options.json, records.record(run, result))
