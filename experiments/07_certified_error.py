@@ -2,7 +2,7 @@
 
     BOUGH_DATA=... python experiments/07_certified_error.py [--images 500] [--networks base,wide,deep] [--eps 0.1]
 
-By the bound that training minimises (`zoo/robust.py`, float64 here), by the proofs that searches rest on with the same
+By the bound that training minimises (`laboratory/robust.py`, float64 here), by the proofs that searches rest on with the same
 slopes (`bounds/linear.py`, float64 with its rounding error subtracted), and by what bough does by itself before its
 first split.
 """
@@ -26,8 +26,8 @@ from bough.network.ops import Conv, Linear
 from bough.options import Options
 from bough.problem.property import Property, robustness_property
 from bough.zoo import datasets, shipped
-from bough.zoo.architectures import architecture
-from bough.zoo.robust import robust_loss
+from laboratory.architectures import architecture
+from laboratory.robust import robust_loss
 
 NEVER = Deadline.never()
 

@@ -118,7 +118,6 @@ COMMANDS = {  # what declares the options, and what the command does, by heading
         "doctor": (lambda command: command.set_defaults(run=_doctor), "versions, devices and solvers found"),
     },
     "to make problems, and to train branching rules": {
-        "train-network": (zoo.train_network, "train one of the paper's architectures robustly (Wong & Kolter)"),
         "properties": (zoo.properties, "make properties from images, with radii tuned to a difficulty"),
         "label": (learning.label, "record strong branching as samples to train a rule from"),
         "train": (training.train, "train a branching rule on samples of `bough label`"),

@@ -1,9 +1,9 @@
-"""`bough train-network` and `bough properties`: networks and problems of one's own."""
+"""`bough properties`: problems of one's own."""
 
 import argparse
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bough.budget import Clock, Deadline
 from bough.cli.shared import (
@@ -13,13 +13,10 @@ from bough.cli.shared import (
     Command,
     check_numbers,
     check_processes,
-    check_resumed,
     declare,
-    device_named,
     images_of,
     limit_of,
     note,
-    number,
     numbered,
     numbers,
     picked,
@@ -34,25 +31,6 @@ if TYPE_CHECKING:
 TELL_EVERY, TELL_PROBES = 10.0, 2.0  # seconds
 DIFFICULTIES = {"easy": "--easy", "medium": "--medium", "hard": "--hard", "timeout": "--timeout-count"}
 EDGES = {"seconds": "0.1,1,5,20", "bounds": "100,1000,5000,20000"}
-
-
-def train_network(command: Command) -> None:
-    """Declare the options of `bough train-network`."""
-    declare(command, "--dataset", "NAME", "mnist or cifar10", required=True)
-    declare(command, "--arch", "NAME", "base, wide or deep", required=True)
-    declare(command, "--out", "DIR", "the network, its card, and checkpoints to go on from", Path, required=True)
-    declare(command, "--data", "DIR", "where the images are; else BOUGH_DATA, or downloaded", Path)
-    declare(command, "--eps", "E", "radius trained for, in the units the network sees", number)
-    declare(command, "--epochs", "N", "passes over the training images", int)
-    declare(command, "--rate", "R", "learning rate at the start", float)
-    declare(command, "--batch", "N", "images per step", int)
-    declare(command, "--seed", "N", "of first weights and of the order of images", int)
-    declare(command, "--images", "N", "train on the first N only", int)
-    declare(command, "--evaluate", "N", "test images per epoch; all after the last", int, 1000)
-    declare(command, "--device", DEVICES, "auto takes a GPU when there is one")
-    declare(command, "--limit-seconds", "S", "start no epoch after S seconds", float)
-    command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
-    command.set_defaults(run=_train_network)
 
 
 def properties(command: Command) -> None:
@@ -97,46 +75,6 @@ def properties(command: Command) -> None:
     command.set_defaults(run=_properties)
 
 
-def _train_network(options: argparse.Namespace) -> int:
-    check_numbers(options, images=1, evaluate=1, epochs=1, batch=1, seed=0)
-    limit = limit_of(options)
-    from bough.zoo.architectures import architecture
-    from bough.zoo.training import CARD, CHECKPOINT, Examples, finish, finished_before, recipe_for, train
-
-    built = architecture(options.dataset, options.arch)
-    recipe = recipe_for(options.dataset, **picked(options, "eps", "epochs", "rate", "batch", "seed"))
-    check_resumed(options, CHECKPOINT)
-    path = finished_before(options.out, built, recipe)
-    if path is not None:
-        say(f"{path} is finished; {options.out / CARD} says how it was made")
-        print(path)
-        return 0
-    device = device_named(options.device)
-    images, test = (images_of(options)(options.dataset, split) for split in ("train", "test"))
-    make_folder(options.out)
-    examples = Examples.of(images, device, options.images), Examples.of(test, device)
-    say(
-        f"{built.title}: {len(examples[0].labels)} images, eps growing to {recipe.eps:g} over {recipe.growing} of "
-        f"{recipe.epochs} epochs, on {device}; errors are those of {min(options.evaluate, len(test))} test images"
-    )
-    tick = Ticks()
-    try:
-        model = train(built, recipe, examples, options.out, _say_epoch, tick, evaluated=options.evaluate, limit=limit)
-        if model is None:
-            say("the time is up; go on by --resume")
-            return UNFINISHED
-        path, errors = finish(model, built, recipe, examples[1], options.out, tick)
-    except KeyboardInterrupt:
-        say("bough: interrupted; what ended is kept, go on by --resume")
-        return UNFINISHED
-    say(
-        f"{path}: errors on {errors.images} test images at eps {recipe.eps:g}: clean {errors.clean:.2%}, PGD-20 "
-        f"{errors.attacked:.2%}, not certified {errors.uncertified:.2%}; {options.out / CARD} says how it was made"
-    )
-    print(path)
-    return 0
-
-
 class Ticks:
     """A line now and then about something that takes long, where no other was said for a while."""
 
@@ -153,14 +91,6 @@ class Ticks:
         """Say a line in any case."""
         self._said = Clock.start()
         say(words)
-
-
-def _say_epoch(line: dict[str, Any]) -> None:
-    say(
-        f"epoch {line['epoch']}/{line['of']}  eps {line['eps']:.4f}  loss {line['loss']:.4f}  "
-        f"clean {line['clean']:.2%}  PGD-20 {line['attacked']:.2%}  not certified {line['uncertified']:.2%}  "
-        f"{line['seconds']:.1f} s"
-    )
 
 
 def _properties(options: argparse.Namespace) -> int:

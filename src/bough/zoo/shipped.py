@@ -1,7 +1,7 @@
 """What comes with the package: a name enters, the file of a network or of a table of properties leaves.
 
-The networks are trained by `bough train-network` with its usual recipe, and the tables made by `bough properties`; a
-network's card lies beside it. A file of the user's own is never hidden by one of these.
+The networks are trained by `experiments/train_network.py` with its usual recipe, and the tables made by
+`bough properties`; a network's card lies beside it. A file of the user's own is never hidden by one of these.
 """
 
 from pathlib import Path

@@ -11,13 +11,12 @@ import torch
 
 from bough.api import load_network
 from bough.budget import Deadline
-from bough.cli import main
 from bough.errors import BadInput
 from bough.problem.torch import read_module
 from bough.zoo import datasets
-from bough.zoo.architectures import ARCHITECTURES, Architecture, ConvLayer, architecture
 from bough.zoo.datasets import Images
-from bough.zoo.training import (
+from laboratory.architectures import ARCHITECTURES, Architecture, ConvLayer, architecture
+from laboratory.training import (
     CARD,
     CHECKPOINT,
     EPOCHS,
@@ -30,6 +29,7 @@ from bough.zoo.training import (
     recipe_for,
     train,
 )
+from train_network import main
 
 CPU = torch.device("cpu")
 QUICK = NetworkRecipe(
@@ -229,7 +229,7 @@ def data_folder(tmp_path: Path) -> Path:
 
 
 def test_the_command_trains_goes_on_and_refuses(tmp_path, capsys):
-    asked = ["train-network", "--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
+    asked = ["--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
     asked += ["--out", str(tmp_path / "out"), "--batch", "10", "--evaluate", "5", "--device", "cpu", "--epochs", "2"]
     assert main([*asked, "--limit-seconds", "0"]) == 3
     assert main([*asked, "--resume"]) == 2
@@ -245,7 +245,7 @@ def test_the_command_trains_goes_on_and_refuses(tmp_path, capsys):
     assert "is finished" in capsys.readouterr().err
     assert main([*asked, "--resume", "--eps", "0.2"]) == 2
     assert "belongs to another training" in capsys.readouterr().err
-    asked[4] = "wide"
+    asked[3] = "wide"
     assert main([*asked, "--resume"]) == 2
     assert "belongs to another training" in capsys.readouterr().err
 
@@ -265,7 +265,7 @@ def test_the_command_trains_goes_on_and_refuses(tmp_path, capsys):
     ],
 )
 def test_bad_options_are_refused_before_anything_is_written(tmp_path, capsys, words, said):
-    asked = ["train-network", "--dataset", "mnist", "--arch", "base", "--out", str(tmp_path / "out"), *words]
+    asked = ["--dataset", "mnist", "--arch", "base", "--out", str(tmp_path / "out"), *words]
     assert main(asked) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -273,7 +273,7 @@ def test_bad_options_are_refused_before_anything_is_written(tmp_path, capsys, wo
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    asked = ["train-network", "--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
+    asked = ["--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
     assert main([*asked, "--out", str(tmp_path / "file" / "out")]) == 2
     assert "cannot create the folder" in capsys.readouterr().err
 

@@ -26,9 +26,9 @@ from bough.problem.onnx_writer import write_network
 from bough.problem.runtime import Reference, compare
 from bough.problem.torch import read_module
 from bough.report.record import revision
-from bough.zoo.architectures import Architecture
 from bough.zoo.datasets import Images
-from bough.zoo.robust import attack, robust_loss
+from laboratory.architectures import Architecture
+from laboratory.robust import attack, robust_loss
 
 CHECKPOINT, EPOCHS, CARD = "checkpoint.pt", "epochs.jsonl", "card.json"
 CHECKPOINT_LIMIT = 1 << 30

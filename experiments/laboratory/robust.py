@@ -91,7 +91,7 @@ def _window_bounds(before: Sequence[nn.Module], layer: nn.Conv2d, relaxed: Seque
     nu = layer.weight.flatten(1)[None, None]  # the same at every place of every image, until a ReLU comes
     sides = _Sides(_bias(layer), _bias(layer))
     for conv, relu in zip(reversed(before), reversed(relaxed), strict=True):
-        assert isinstance(conv, nn.Conv2d)  # noqa: S101 - as the model is
+        assert isinstance(conv, nn.Conv2d)
         gap, slope = windows.cut(relu.gap), windows.cut(relu.slope)
         sides = sides.plus(_dot(nu.clamp(max=0), gap), _dot(nu.clamp(min=0), gap))
         nu = nu * slope[:, :, None]
@@ -140,7 +140,7 @@ def _row_bounds(
             constant = nu @ _bias(layer)
             nu = nu @ layer.weight
         else:
-            assert isinstance(layer, nn.Conv2d)  # noqa: S101 - as the model is
+            assert isinstance(layer, nn.Conv2d)
             constant = nu @ _bias(layer).repeat_interleave(shape[1] * shape[2])
             nu = nu @ _whole(layer, shape) if nu.is_cuda else _convolved(layer, shape, nu)
         sides = sides.plus(constant, constant)
@@ -171,7 +171,7 @@ def _dot(functionals: Tensor, values: Tensor) -> Tensor:
 def worst_margins(model: nn.Sequential, x: Tensor, labels: Tensor, eps: float) -> Tensor:
     """Lower bounds [batch, classes] of the label's output minus each class's over the box of radius `eps` around x."""
     last = model[-1]
-    assert isinstance(last, nn.Linear)  # noqa: S101 - as `bounds` asks
+    assert isinstance(last, nn.Linear)
     classes = torch.eye(last.out_features, dtype=x.dtype, device=x.device)
     return bounds(model, Boxes(x, torch.full_like(x, eps)), classes[labels][:, None] - classes)
 

@@ -14,7 +14,7 @@ from bough.budget import Deadline
 from bough.domain.batch import Bounds
 from bough.problem.property import Box
 from bough.problem.torch import read_module
-from bough.zoo.robust import attack, robust_loss, worst_margins
+from laboratory.robust import attack, robust_loss, worst_margins
 
 SHAPE = (2, 6, 6)
 
