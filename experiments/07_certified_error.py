@@ -2,9 +2,9 @@
 
     BOUGH_DATA=... python experiments/07_certified_error.py [--images 500] [--networks base,wide,deep] [--eps 0.1]
 
-By the bound that training minimises (`laboratory/robust.py`, float64 here), by the proofs that searches rest on with the same
-slopes (`bounds/linear.py`, float64 with its rounding error subtracted), and by what bough does by itself before its
-first split.
+By the bound that training minimises (`laboratory/robust.py`, float64 here), by the proofs that searches rest on with
+the same slopes (`bounds/linear.py`, float64 with its rounding error subtracted), and by what bough does by itself
+before its first split.
 """
 
 import argparse
