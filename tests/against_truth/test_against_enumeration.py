@@ -54,12 +54,12 @@ def check(case: Case, number: int, batch: int = 1) -> list[int]:
     assert sign.verdict is (Verdict.VERIFIED if case.least > 0 else Verdict.FALSIFIED)
     assert sign.lower_bound <= case.least + TOLERANCE
     if sign.counterexample is not None:
-        found = sign.counterexample
-        clause = case.problem.property.clauses[found.clause]
+        counterexample = sign.counterexample
+        clause = case.problem.property.clauses[counterexample.clause]
         box = case.problem.property.boxes[clause.box]
-        assert clause.holds(case.problem.reference.run(found.x).astype(np.float64))
-        assert (box.lower.numpy() <= found.x).all()
-        assert (found.x <= box.upper.numpy()).all()
+        assert clause.holds(case.problem.reference.run(counterexample.x).astype(np.float64))
+        assert (box.lower.numpy() <= counterexample.x).all()
+        assert (counterexample.x <= box.upper.numpy()).all()
     least = run(case, BOUNDS[(number + 1) % 3], branchers[(number + 1) % 2], GAP, batch)
     assert least.upper_bound - GAP - 1e-9 <= least.lower_bound
     assert least.lower_bound - TOLERANCE <= case.least <= least.upper_bound + TOLERANCE
@@ -165,8 +165,8 @@ def test_networks_without_relus_are_decided_by_several_rows_at_once():
     """No row alone is safe on the whole box, but at every point one of them is."""
     network = sequential(([[1.0, 1.0], [1.0, -1.0]], [0.0, 0.0]))
     for offset, verdict in ((-0.1, Verdict.VERIFIED), (0.1, Verdict.FALSIFIED)):
-        asked = simple_problem(network, [-1, -1], [1, 1], [[1.0, 0.0], [-1.0, 0.0]], [offset, offset])
-        result = search(Search(asked, PlanetLP(), BaBSR(), NoAttack(), Deadline.never()))
+        problem = simple_problem(network, [-1, -1], [1, 1], [[1.0, 0.0], [-1.0, 0.0]], [offset, offset])
+        result = search(Search(problem, PlanetLP(), BaBSR(), NoAttack(), Deadline.never()))
         assert result.verdict is verdict
         assert result.branches == 0
 
@@ -179,8 +179,8 @@ def test_boxes_of_one_point(bounds):
     y = Plain(network).run(x.numpy())
     for gap, verdict in ((1e-6, Verdict.VERIFIED), (-1e-6, Verdict.FALSIFIED)):
         row = torch.eye(network.outputs)[:1].tolist()
-        asked = simple_problem(network, x, x, row, [float(y[0]) - gap])
-        result = search(Search(asked, PlanetLP(bounds), BaBSR(), NoAttack(), Deadline.never()))
+        problem = simple_problem(network, x, x, row, [float(y[0]) - gap])
+        result = search(Search(problem, PlanetLP(bounds), BaBSR(), NoAttack(), Deadline.never()))
         assert result.verdict is verdict
 
 
@@ -189,7 +189,7 @@ def test_onnx_runtime_has_the_last_word():
     for kind in ("dense", "convolutional", "residual", "pooled", "padded"):
         case = hard_case(kind, 4, safe=False, away=1e-2)
         file = Reference(write_network(case.problem.network))
-        asked = replace(case.problem, reference=file)
-        result = search(Search(asked, PlanetLP(), BaBSR(), NoAttack(), Deadline.never()))
+        problem = replace(case.problem, reference=file)
+        result = search(Search(problem, PlanetLP(), BaBSR(), NoAttack(), Deadline.never()))
         assert result.counterexample is not None
         np.testing.assert_array_equal(result.counterexample.y, file.run(result.counterexample.x).astype(np.float64))

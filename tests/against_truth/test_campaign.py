@@ -106,9 +106,9 @@ def liar(problem: Problem, truth: Truth, engine: Engine, seconds: float = 0.0) -
 def test_a_lie_is_found_shrunk_and_stored(monkeypatch, tmp_path):
     monkeypatch.setattr(campaign, "trial", liar)
     monkeypatch.setattr("soundness.shrink.trial", liar)
-    found = campaign.examined(0, 5)["found"]
-    assert found
-    campaign._keep(found[0], tmp_path)
+    findings = campaign.examined(0, 5)["found"]
+    assert findings
+    campaign._keep(findings[0], tmp_path)
     (path,) = tmp_path.glob("*.json")
     stored = json.loads(path.read_text())
     big, small = draw(0, 5).problem, problem_from_json(stored)

@@ -23,15 +23,15 @@ COUNT = 2 * len(KINDS)  # every kind twice
 @pytest.fixture(scope="module")
 def subjects(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
     """By dual variables, by halved inputs, and a counterexample."""
-    folder, found = tmp_path_factory.mktemp("proofs"), []
+    folder, proofs = tmp_path_factory.mktemp("proofs"), []
     for kind, seed, bounds in (("residual", 1, "dual"), ("dense", 2, "linear")):
         case, data = made(kind, seed, bounds)
         path = folder / f"{kind}.proof"
         path.write_bytes(data)
-        found.append(subject(kind, case.problem, path))
+        proofs.append(subject(kind, case.problem, path))
     unsafe = hard_case("dense", 1, safe=False)
     certified(unsafe.problem, folder / "unsafe.proof", "dual")
-    return [*found, subject("unsafe", unsafe.problem, folder / "unsafe.proof")]
+    return [*proofs, subject("unsafe", unsafe.problem, folder / "unsafe.proof")]
 
 
 def test_what_breaks_a_proof_is_rejected(subjects: list[Subject], tmp_path: Path) -> None:
@@ -65,14 +65,14 @@ def test_the_second_opinion_is_the_checkers_but_for_rounding(kind: str, seed: in
     """Leaf by leaf: a bound that one of them finds and the other does not would be a mistake of one of them."""
     case, data = made(kind, seed, bounds)
     chunks = chunks_of(data, tmp_path / "proof")
-    claims, mine = Claims(case.problem.network, case.problem.property), Opinion(case.problem).bounds(chunks)
+    claims, second = Claims(case.problem.network, case.problem.property), Opinion(case.problem).bounds(chunks)
     for at, chunk in enumerate(chunks):
         if isinstance(chunk, Lemma):
             claims.learn(chunk)
         elif isinstance(chunk, Leaves):
             for k, bound in enumerate(claims.bounds(chunk).tolist()):
-                assert mine[at, k] == pytest.approx(bound, abs=1e-6) or min(mine[at, k], bound) == np.inf
-                assert mine[at, k] > TOLERANCE
+                assert second[at, k] == pytest.approx(bound, abs=1e-6) or min(second[at, k], bound) == np.inf
+                assert second[at, k] > TOLERANCE
 
 
 def test_a_checker_that_believes_too_much_is_noticed(

@@ -45,12 +45,12 @@ def decided(case: Case, brancher: AbstractBrancher[Any], batch: int) -> Result:
     assert result.bounds == judged.seen["domains"] + judged.seen["estimates"]
     assert judged.seen["domains"] == result.branches + len(case.problem.clauses)
     if result.counterexample is not None:
-        found = result.counterexample
-        clause = case.problem.property.clauses[found.clause]
+        counterexample = result.counterexample
+        clause = case.problem.property.clauses[counterexample.clause]
         box = case.problem.property.boxes[clause.box]
-        assert clause.holds(case.problem.reference.run(found.x).astype(np.float64))
-        assert (box.lower.numpy() <= found.x).all()
-        assert (found.x <= box.upper.numpy()).all()
+        assert clause.holds(case.problem.reference.run(counterexample.x).astype(np.float64))
+        assert (box.lower.numpy() <= counterexample.x).all()
+        assert (counterexample.x <= box.upper.numpy()).all()
     return result
 
 

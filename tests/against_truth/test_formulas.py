@@ -114,10 +114,10 @@ def test_verdicts_are_those_of_all_assignments(seed, variables, clauses, encodin
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_trees_stay_small(encoding):
     """Not much larger than the tree that was planted; splits that do not look for it take hundreds of times as many."""
-    found = [solved(ENCODINGS[encoding](Formula.planted(seed, variables=16, clauses=24))) for seed in range(3)]
-    assert all(result.verdict is Verdict.VERIFIED for result in found)
-    print([result.branches for result in found])  # noqa: T201 - pytest shows it on demand
-    assert max(result.branches for result in found) <= 100
+    results = [solved(ENCODINGS[encoding](Formula.planted(seed, variables=16, clauses=24))) for seed in range(3)]
+    assert all(result.verdict is Verdict.VERIFIED for result in results)
+    print([result.branches for result in results])  # noqa: T201 - pytest shows it on demand
+    assert max(result.branches for result in results) <= 100
 
 
 @pytest.mark.parametrize("scale", [2.0**-20, 2.0**20])
@@ -154,8 +154,8 @@ def test_no_model_is_outside_the_boxes_of_unsafe_points(encoding):
         values = walk.forward(problem.network, points)
         relus = torch.cat([values[problem.network.nodes[i].inputs[0]] for i in problem.network.relus], dim=1)
         for d in range(len(domains)):
-            mine = points[(relus * domains.signs[d] >= 0).all(dim=1)]
-            assert bool(((mine >= lower[d] - 1e-6) & (mine <= upper[d] + 1e-6)).all())
-            inside += len(mine)
+            own_points = points[(relus * domains.signs[d] >= 0).all(dim=1)]
+            assert bool(((own_points >= lower[d] - 1e-6) & (own_points <= upper[d] + 1e-6)).all())
+            inside += len(own_points)
     assert inside > 100
     assert pinned > 10

@@ -76,22 +76,22 @@ def test_oval21_image_4386_on_which_tools_disagreed(bough_data: Path, tmp_path: 
     """In the competition of 2021, two against five; the counterexample is there, by ONNX Runtime's word."""
     folder = bough_data / "vnncomp" / "oval21"
     stored = [folder / "vnnlib" / f"{NAME}.vnnlib.gz", folder / "vnnlib" / f"{NAME}.vnnlib"]
-    there = [path for path in stored if path.exists()]
+    existing = [path for path in stored if path.exists()]
     network = folder / "onnx" / "cifar_wide_kw.onnx"
-    if not there or not network.exists():
+    if not existing or not network.exists():
         pytest.skip("OVAL21 is not in the data folder")
-    asked = tmp_path / f"{NAME}.vnnlib"
-    data = there[0].read_bytes()
-    asked.write_bytes(gzip.decompress(data) if there[0].suffix == ".gz" else data)
-    result = bough.verify(network, asked, timeout=20, device="cpu")
+    property_path = tmp_path / f"{NAME}.vnnlib"
+    data = existing[0].read_bytes()
+    property_path.write_bytes(gzip.decompress(data) if existing[0].suffix == ".gz" else data)
+    result = bough.verify(network, property_path, timeout=20, device="cpu")
     assert result.verdict is Verdict.FALSIFIED
     assert result.counterexample is not None
-    reference, prop = Reference(network.read_bytes()), read_property(asked)
+    reference, prop = Reference(network.read_bytes()), read_property(property_path)
     clause = prop.clauses[result.counterexample.clause]
     box = prop.boxes[clause.box]
     assert clause.holds(np.asarray(reference.run(result.counterexample.x), dtype=np.float64).reshape(-1))
     assert (box.lower.numpy() <= result.counterexample.x).all()
     assert (result.counterexample.x <= box.upper.numpy()).all()
     for bounds in ("dual", "lp"):  # without the attack it may take too long, but it is never verified
-        blind = bough.verify(network, asked, timeout=2, device="cpu", bounds=bounds, attack=False)
+        blind = bough.verify(network, property_path, timeout=2, device="cpu", bounds=bounds, attack=False)
         assert blind.verdict is not Verdict.VERIFIED

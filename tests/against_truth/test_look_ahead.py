@@ -21,8 +21,8 @@ def test_kept_children_are_those_of_their_own_parents(bounds):
     """Some parents take the ReLU that was looked at, some another: none may be handed its neighbour's children."""
     mixed = 0
     for kind, seed in (("dense", 5), ("dense", 0), ("residual", 4)):
-        asked = hard_case(kind, seed, safe=True).problem
-        bounding, domains = open_domains(asked, BOUNDERS[bounds], depth=3)
+        problem = hard_case(kind, seed, safe=True).problem
+        bounding, domains = open_domains(problem, BOUNDERS[bounds], depth=3)
         ambiguous, count = domains.bounds.ambiguous(), len(domains)
         first = ambiguous.int().argmax(dim=1)
         last = ambiguous.shape[1] - 1 - ambiguous.flip(1).int().argmax(dim=1)
@@ -32,19 +32,19 @@ def test_kept_children_are_those_of_their_own_parents(bounds):
             ahead.children(every, first)
             ahead.children(every[1:], last[1:])
             chosen = torch.where(takes, first, last)
-            found, order = ahead.split(chosen)
-            assert named(found.domains) == named(split(domains[order], chosen[order]))
+            bounded, order = ahead.split(chosen)
+            assert named(bounded.domains) == named(split(domains[order], chosen[order]))
             mixed += int(bool(takes.any()) and bool((first != last).any()))
     assert mixed >= 3
 
 
 @pytest.mark.parametrize("bounds", BOUNDERS)
 def test_children_that_are_all_kept_stay_with_their_parents(bounds):
-    asked = hard_case("dense", 5, safe=True).problem
-    bounding, domains = open_domains(asked, BOUNDERS[bounds], depth=3)
+    problem = hard_case("dense", 5, safe=True).problem
+    bounding, domains = open_domains(problem, BOUNDERS[bounds], depth=3)
     first, rows = domains.bounds.ambiguous().int().argmax(dim=1), torch.arange(len(domains)).flip(0)
     ahead = CountedLookAhead(bounding, NEVER, domains)
     ahead.children(rows, first[rows])
-    found, order = ahead.split(first)
-    assert torch.equal(found.domains.signs, split(domains[order], first[order]).signs)
+    bounded, order = ahead.split(first)
+    assert torch.equal(bounded.domains.signs, split(domains[order], first[order]).signs)
     assert sorted(order.tolist()) == list(range(len(domains)))

@@ -50,9 +50,9 @@ def test_folding_rounds_no_more_often_than_the_error_bound_allows_for():
 def test_a_sum_that_rounds_to_the_offset_is_no_counterexample():
     """1 + 2**-60 rounds to 1, and 1 <= 1; but the row is not satisfied."""
     network = sequential(([[0.0], [0.0]], [1.0, 1.0]))
-    asked = simple_problem(network, [0.0], [1.0], [[1.0, 2.0**-60]], [1.0])
-    assert not asked.property.clauses[0].holds(np.array([1.0, 1.0]))
-    assert solve(asked, Options(timeout=10)).verdict is not Verdict.FALSIFIED
+    query = simple_problem(network, [0.0], [1.0], [[1.0, 2.0**-60]], [1.0])
+    assert not query.property.clauses[0].holds(np.array([1.0, 1.0]))
+    assert solve(query, Options(timeout=10)).verdict is not Verdict.FALSIFIED
 
 
 def test_many_boxes_keep_to_the_deadline():
@@ -61,8 +61,8 @@ def test_many_boxes_keep_to_the_deadline():
         (normal(generator(1), 40, 4).tolist(), [0.0] * 40), (normal(generator(2), 1, 40).tolist(), [0.0])
     )
     boxes = [Box(tensor([k * 1e-3] * 4), tensor([k * 1e-3 + 1.0] * 4)) for k in range(2000)]
-    asked = problem(network, boxes, [clause([[1.0]], [-50.0], box=k) for k in range(2000)])
-    result = solve(asked, Options(timeout=0.5))
+    query = problem(network, boxes, [clause([[1.0]], [-50.0], box=k) for k in range(2000)])
+    result = solve(query, Options(timeout=0.5))
     assert result.seconds < 10  # far from the minutes it took, far enough from what a busy machine needs
 
 
@@ -70,8 +70,8 @@ def test_a_paper_split_is_not_forgotten():
     """A ReLU right on the input was split for ever under the paper's bounds."""
     builder = GraphBuilder()
     network = builder.build(builder.relu(builder.input((1,))))
-    asked = problem(network, [Box(tensor([-1.0]), tensor([1.0]))], [clause([[1.0]], [0.0], strict=[True])])
-    result = solve(asked, Options(timeout=20, intermediate="paper", attack=False))
+    query = problem(network, [Box(tensor([-1.0]), tensor([1.0]))], [clause([[1.0]], [0.0], strict=[True])])
+    result = solve(query, Options(timeout=20, intermediate="paper", attack=False))
     assert result.verdict is Verdict.UNKNOWN  # the least value, 0, is reached: not below 0, and not provably above
     assert result.depth <= network.neurons
 
@@ -82,9 +82,9 @@ def test_overflow_is_refused_and_never_a_proof():
     node = builder.input((1,))
     for _ in range(3):
         node = builder.relu(builder.linear(node, big))
-    asked = problem(builder.build(node), [Box(tensor([0.0]), tensor([1.0]))], [clause([[-1.0]], [0.0])])
+    query = problem(builder.build(node), [Box(tensor([0.0]), tensor([1.0]))], [clause([[-1.0]], [0.0])])
     with pytest.raises(NetworkError, match="overflow"):
-        solve(asked, Options(timeout=10, attack=False))
+        solve(query, Options(timeout=10, attack=False))
 
 
 def test_duals_too_small_to_be_normalised_claim_no_minimum(monkeypatch):
@@ -92,8 +92,8 @@ def test_duals_too_small_to_be_normalised_claim_no_minimum(monkeypatch):
     honest = Highs._solution
 
     def tiny(self, status):
-        found = honest(self, status)
-        return replace(found, row_dual=found.row_dual * 1e-320)
+        solution = honest(self, status)
+        return replace(solution, row_dual=solution.row_dual * 1e-320)
 
     monkeypatch.setattr(Highs, "_solution", tiny)
     case = hard_case("dense", 1, safe=False)

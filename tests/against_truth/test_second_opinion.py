@@ -33,14 +33,14 @@ def test_matrices_rationals_and_onnx_runtime_agree_with_the_network(kind, seed):
     network = KINDS[kind](g)
     box = box_around(g, network.inputs)
     x = samples(box, 5).float().double()
-    ours = [v.reshape(5, -1).numpy() for v in walk.forward(network, x.reshape(5, *network.input_shape))]
-    for a, b in zip(ours, values_at(network, x.numpy()), strict=True):
+    walk_values = [v.reshape(5, -1).numpy() for v in walk.forward(network, x.reshape(5, *network.input_shape))]
+    for a, b in zip(walk_values, values_at(network, x.numpy()), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     exact = exact_values_at(network, x[0].tolist())
-    for a, c in zip(ours, exact, strict=True):
+    for a, c in zip(walk_values, exact, strict=True):
         np.testing.assert_allclose(a[0], [float(v) for v in c], rtol=1e-12, atol=1e-12)
     reference = Reference(write_network(network))
-    np.testing.assert_allclose([reference.run(p) for p in x.numpy()], ours[-1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose([reference.run(p) for p in x.numpy()], walk_values[-1], rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=60)
@@ -50,8 +50,8 @@ def test_the_fast_lp_is_scipys(seed):
     rows, at_least = random.normal(size=(6, 4)), random.normal(size=6)
     lower, upper = np.array([-1.0, -1, -1, -3]), np.array([1.0, 1, 1, 3])
     answer = linprog([0, 0, 0, 1], A_ub=-rows, b_ub=-at_least, bounds=list(zip(lower, upper, strict=True)))
-    found = _last_least(rows, at_least, lower, upper, sign=1.0)
-    assert found == (None if answer.status else pytest.approx(answer.fun, abs=1e-7))
+    minimum = _last_least(rows, at_least, lower, upper, sign=1.0)
+    assert minimum == (None if answer.status else pytest.approx(answer.fun, abs=1e-7))
 
 
 @settings(max_examples=15)
@@ -60,16 +60,16 @@ def test_pieces_cover_the_box_and_are_the_network(kind, seed):
     g = generator(seed)
     network = KINDS[kind](g)
     box = box_around(g, network.inputs)
-    found = pieces(network, box)
-    asked = random_clause(g, network.outputs, 2)
-    margins = piece_margins(found, box, asked)
+    all_pieces = pieces(network, box)
+    drawn = random_clause(g, network.outputs, 2)
+    margins = piece_margins(all_pieces, box, drawn)
     points = samples(box, 300, seed=1)
     y = values_at(network, points.numpy())[-1]
-    at = asked.margins(torch.from_numpy(y)).numpy()
+    at = drawn.margins(torch.from_numpy(y)).numpy()
     for x, z, out, margin in zip(points.numpy(), relu_inputs_at(network, points.numpy()), y, at, strict=True):
-        home = [k for k, p in enumerate(found) if (np.multiply(p.signs, z) >= -1e-12).all()]
+        home = [k for k, p in enumerate(all_pieces) if (np.multiply(p.signs, z) >= -1e-12).all()]
         assert home
-        piece = found[home[0]]
+        piece = all_pieces[home[0]]
         np.testing.assert_allclose(piece.matrix @ x + piece.constant, out, rtol=1e-9, atol=1e-9)
         assert margins[home].min() <= margin + 1e-7
     assert margins.min() <= at.min() + 1e-7

@@ -48,8 +48,8 @@ def test_the_unsafe_clause_is_found_wherever_it_stands(name):
         case = hard_case("dense", seed, safe=False, away=1e-2)
         given = case.problem.property
         for clauses in (given.clauses, given.clauses[::-1]):
-            asked = problem(case.problem.network, given.boxes, clauses)
-            run = Search(asked, BOUNDERS[name], rule, NoAttack(), Deadline.after(20), batch=16, most_bounds=2000)
+            query = problem(case.problem.network, given.boxes, clauses)
+            run = Search(query, BOUNDERS[name], rule, NoAttack(), Deadline.after(20), batch=16, most_bounds=2000)
             result = search(run)
             assert result.verdict is not Verdict.VERIFIED
             # Not by the margins of the others, either: the bound of all is that of the worst.
@@ -65,13 +65,13 @@ def test_bounds_at_the_unsafe_points_of_one_clause_are_not_used_for_another(kind
         g = generator(seed)
         network = KINDS[kind](g)
         box, row = box_around(g, network.inputs), random_clause(g, network.outputs, 1).coefficients
-        found = pieces(network, box)
-        low, high = (float(piece_margins(found, box, clause(r, [0.0])).min()) for r in (row, -row))
-        asked = problem(network, [box], [clause(row, [low - 1e-3]), clause(-row, [high + 0.1])])
+        all_pieces = pieces(network, box)
+        low, high = (float(piece_margins(all_pieces, box, clause(r, [0.0])).min()) for r in (row, -row))
+        query = problem(network, [box], [clause(row, [low - 1e-3]), clause(-row, [high + 0.1])])
         bounder = DualAscent(FEW, MORE, OptimisedBounds())
-        run = Search(asked, bounder, BaBSR(), NoAttack(), Deadline.after(20), batch=16, most_bounds=500)
+        run = Search(query, bounder, BaBSR(), NoAttack(), Deadline.after(20), batch=16, most_bounds=500)
         assert search(run).verdict is not Verdict.VERIFIED
-        bounding = bounder.prepare(asked)
+        bounding = bounder.prepare(query)
         roots = bounding.root(0.0, Deadline.never()).domains
         # The ReLUs' inputs at the unsafe points that are known lie inside the second clause's own bounds.
         points = samples(box, 3000).numpy()

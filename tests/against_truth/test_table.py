@@ -59,8 +59,8 @@ def test_instances_are_drawn_from_all_verdicts_and_the_same_every_time(data: Pat
 
 
 def test_verdicts_that_contradict_are_told() -> None:
-    def entry(method: str, verdict: str, known: str | None, asked: str = "p") -> dict[str, object]:
-        of = {"network": "n", "property": asked, "instances": "a/instances.csv", "seconds": 1.0, "error": None}
+    def entry(method: str, verdict: str, known: str | None, prop: str = "p") -> dict[str, object]:
+        of = {"network": "n", "property": prop, "instances": "a/instances.csv", "seconds": 1.0, "error": None}
         return {**of, "method": method, "verdict": verdict, "known": known}
 
     right = [entry("bounds=lp,branching=fsb", "verified", "verified"), entry("b", "timeout", "verified")]
@@ -81,8 +81,8 @@ def test_the_program_runs_goes_on_and_fails_on_a_wrong_verdict(
     assert "72 runs are left" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", [*words, "--resume"])
     assert main() == 4
-    told = capsys.readouterr().out
-    assert "| all | 12 | 8 + 4 | 8 + 4 | 8 + 4 | 8 + 4 | 8 + 4 | 8 + 4 | 6 | 0 |" in told
-    assert told.count("on record is verified") == 6
+    output = capsys.readouterr().out
+    assert "| all | 12 | 8 + 4 | 8 + 4 | 8 + 4 | 8 + 4 | 8 + 4 | 8 + 4 | 6 | 0 |" in output
+    assert output.count("on record is verified") == 6
     monkeypatch.setattr(sys, "argv", words)
     assert main() == 2  # a file that is there is not touched

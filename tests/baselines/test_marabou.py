@@ -27,8 +27,8 @@ def test_without_it_there_is_one_sentence(monkeypatch, capsys, tmp_path):
     (tmp_path / "instances.csv").write_text("a.onnx,a.vnnlib,20\n")
     bench = ["bench", str(tmp_path / "instances.csv"), "--out", str(tmp_path / "run.jsonl"), "--method", "marabou"]
     assert main(bench) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err) == (
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (
         "",
         "bough: method 'marabou': Marabou is not installed; install maraboupy, or use another --method\n",
     )
@@ -42,9 +42,9 @@ class Statistics:
 class Query:
     """Answers what it is told to, and remembers what it was asked."""
 
-    said: str = "unsat"
+    answer: str = "unsat"
     point: tuple[float, ...] = ()
-    asked: list["Query"] = []  # noqa: RUF012 - a test empties it
+    queries: list["Query"] = []  # noqa: RUF012 - a test empties it
 
     def __init__(self, file: str) -> None:
         assert Path(file).is_file()
@@ -52,7 +52,7 @@ class Query:
         self.lower: dict[int, float] = {}
         self.upper: dict[int, float] = {}
         self.rows: list[tuple[list[int], list[float], float]] = []
-        self.asked.append(self)
+        self.queries.append(self)
 
     def setLowerBound(self, variable: int, value: float) -> None:  # noqa: N802
         self.lower[variable] = value
@@ -65,7 +65,7 @@ class Query:
 
     def solve(self, **_: object) -> tuple[str, dict[int, float], Statistics]:
         print("noise on standard output")  # noqa: T201 - as Marabou's
-        return self.said, dict(enumerate(self.point)), Statistics()
+        return self.answer, dict(enumerate(self.point)), Statistics()
 
 
 @pytest.fixture
@@ -75,38 +75,38 @@ def fake(monkeypatch):
     front.read_onnx, front.createOptions = Query, dict  # type: ignore[attr-defined]
     core.StatisticsUnsignedAttribute = type("Names", (), {"NUM_VISITED_TREE_STATES": 0})  # type: ignore[attr-defined]
     package.Marabou, package.MarabouCore = front, core  # type: ignore[attr-defined]
-    found, version = importlib.util.find_spec, metadata.version
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "maraboupy" or found(name))
+    find_spec, version = importlib.util.find_spec, metadata.version
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "maraboupy" or find_spec(name))
     monkeypatch.setattr("bough.solvers.marabou.version", lambda name: "0" if name == "maraboupy" else version(name))
     for module in (package, front, core):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(Query, "asked", [])
+    monkeypatch.setattr(Query, "queries", [])
     return Query
 
 
-@pytest.mark.parametrize("said", ["unsat", "sat", "TIMEOUT", "ERROR"])
-def test_what_it_says_is_tried_and_attributed(fake, said, monkeypatch, capsys):
+@pytest.mark.parametrize("answer", ["unsat", "sat", "TIMEOUT", "ERROR"])
+def test_what_it_says_is_tried_and_attributed(fake, answer, monkeypatch, capsys):
     case = hard_case("dense", 0, safe=False, away=0.1)
     inside = api.solve(case.problem, Options(method="mip-planet")).counterexample
     assert inside is not None
-    monkeypatch.setattr(fake, "said", said)
+    monkeypatch.setattr(fake, "answer", answer)
     monkeypatch.setattr(fake, "point", tuple(inside.x.tolist()))
     result = api.solve(case.problem, Options(method="marabou"))
     verdicts = {"unsat": Verdict.VERIFIED, "sat": Verdict.FALSIFIED, "TIMEOUT": Verdict.TIMEOUT}
-    assert result.verdict is verdicts.get(said, Verdict.UNKNOWN)
-    assert result.branches == 7 * len(fake.asked)
+    assert result.verdict is verdicts.get(answer, Verdict.UNKNOWN)
+    assert result.branches == 7 * len(fake.queries)
     assert capsys.readouterr().out == ""
-    first, asked = fake.asked[0], case.problem.property
-    assert list(first.lower.values()) == asked.boxes[asked.clauses[0].box].lower.tolist()
-    assert len(first.rows) == len(asked.clauses[0].offsets)
-    if said == "unsat":  # believed, wrong as it is, but under its name
+    first, prop = fake.queries[0], case.problem.property
+    assert list(first.lower.values()) == prop.boxes[prop.clauses[0].box].lower.tolist()
+    assert len(first.rows) == len(prop.clauses[0].offsets)
+    if answer == "unsat":  # believed, wrong as it is, but under its name
         assert not result.proved
         assert "by Marabou 0, to its tolerances, not proved by bough" in result.reason
 
 
 def test_a_point_that_is_none_leaves_it_unknown(fake, monkeypatch):
     case = hard_case("dense", 0, safe=True)
-    monkeypatch.setattr(fake, "said", "sat")
+    monkeypatch.setattr(fake, "answer", "sat")
     monkeypatch.setattr(fake, "point", (0.0,) * case.problem.network.inputs)
     result = api.solve(case.problem, Options(method="marabou"))
     assert (result.verdict, result.counterexample) == (Verdict.UNKNOWN, None)

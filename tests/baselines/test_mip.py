@@ -58,25 +58,25 @@ SOLVERS = ["highs", pytest.param("scip", marks=NO_SCIP)]
 TOLERANCE = 1e-6  # of the enumeration's own LPs
 
 
-def solve(asked: Problem, method: str = "mip-planet", **options: Any) -> Result:
-    return api.solve(asked, Options(method=method, **options))
+def solve(query: Problem, method: str = "mip-planet", **options: Any) -> Result:
+    return api.solve(query, Options(method=method, **options))
 
 
 def minimum(case: Case, number: int, policy: AbstractIntermediate, solver: str) -> MixedSolution:
     """The least margin of a clause, to the end, whatever its sign."""
-    asked = case.problem.clauses[number]
-    box = case.problem.property.boxes[asked.box]
+    query_clause = case.problem.clauses[number]
+    box = case.problem.property.boxes[query_clause.box]
     root = policy.at_root(case.problem.network, box, NEVER).bounds
-    program = big_m(case.problem.network, box, root, asked)
+    program = big_m(case.problem.network, box, root, query_clause)
     return mixed_solver(solver).minimise(program, Watch(math.inf, lambda _: False, lambda *_: None), NEVER)
 
 
 # The model
 
 
-def columns_at(network: Network, box: Box, root: Bounds, asked: Clause, x: Array) -> Array:
+def columns_at(network: Network, box: Box, root: Bounds, query_clause: Clause, x: Array) -> Array:
     """All columns of the program at a point: what the network computes there, and which ReLUs pass."""
-    _, layout = build(network, box, root, len(asked.offsets))
+    _, layout = build(network, box, root, len(query_clause.offsets))
     z, y = relu_inputs_at(network, x), values_at(network, x)[-1]
     columns = np.zeros(layout.objective + 1 + len(layout.amb))
     columns[: len(layout.inputs)] = x[layout.inputs]
@@ -84,7 +84,7 @@ def columns_at(network: Network, box: Box, root: Bounds, asked: Clause, x: Array
     columns[layout.z_column[own]] = z[own]
     columns[layout.amb_x] = np.maximum(z[layout.amb], 0)
     columns[layout.outputs] = y
-    columns[layout.objective] = float(asked.margins(torch.from_numpy(y)[None]))
+    columns[layout.objective] = float(query_clause.margins(torch.from_numpy(y)[None]))
     columns[layout.objective + 1 :] = z[layout.amb] > 0
     return columns
 
@@ -96,14 +96,14 @@ def test_every_point_of_the_box_is_a_solution(kind, method):
     for seed in range(2):
         case = hard_case(kind, seed, safe=True)
         network = case.problem.network
-        for asked in case.problem.clauses:
-            box = case.problem.property.boxes[asked.box]
+        for query_clause in case.problem.clauses:
+            box = case.problem.property.boxes[query_clause.box]
             root = POLICIES[method].at_root(network, box, NEVER).bounds
-            program = big_m(network, box, root, asked)
+            program = big_m(network, box, root, query_clause)
             linear = program.linear
             assert len(program.integer) == int(root.ambiguous().sum())
             for x in samples(box, 15, seed).numpy():
-                columns = columns_at(network, box, root, asked, x)
+                columns = columns_at(network, box, root, query_clause, x)
                 rows = linear.matrix @ columns
                 assert (columns >= linear.column_lower - 1e-9).all()
                 assert (columns <= linear.column_upper + 1e-9).all()
@@ -118,9 +118,9 @@ def test_the_optimum_is_the_enumeration_s(kind, solver):
     for seed, policy in enumerate(POLICIES.values()):
         case = hard_case(kind, seed, safe=bool(seed))
         for k in range(len(case.problem.clauses)):
-            found = minimum(case, k, policy, solver)
-            assert found.ending is Ending.OPTIMAL
-            assert found.bound == pytest.approx(float(case.margins[k].min()), abs=TOLERANCE)
+            solution = minimum(case, k, policy, solver)
+            assert solution.ending is Ending.OPTIMAL
+            assert solution.bound == pytest.approx(float(case.margins[k].min()), abs=TOLERANCE)
 
 
 def test_progressive_bounds_hold_and_are_the_tightest():
@@ -158,9 +158,9 @@ def test_verdicts_are_the_enumeration_s(kind, method, solver):
         assert result.branches == result.notes["nodes"] >= 0
         if result.verdict is Verdict.FALSIFIED:
             assert result.proved
-            found = result.counterexample
-            assert found is not None
-            assert case.problem.property.clauses[found.clause].holds(found.y)
+            counterexample = result.counterexample
+            assert counterexample is not None
+            assert case.problem.property.clauses[counterexample.clause].holds(counterexample.y)
         elif not result.proved:
             assert "not proved by bough" in result.reason
             assert 0 < LEAST_MARGIN < result.notes["solver_bound"]
@@ -177,15 +177,15 @@ def test_a_proof_without_the_solver_is_a_proof():
 def test_networks_without_relus_and_boxes_of_one_point():
     network = sequential(([[1.0, 1.0], [1.0, -1.0]], [0.0, 0.0]))
     for offset, verdict in ((-0.1, Verdict.VERIFIED), (0.1, Verdict.FALSIFIED)):
-        asked = simple_problem(network, [-1, -1], [1, 1], [[1.0, 0.0], [-1.0, 0.0]], [offset, offset])
-        assert solve(asked).verdict is verdict  # no row alone decides it
+        query = simple_problem(network, [-1, -1], [1, 1], [[1.0, 0.0], [-1.0, 0.0]], [offset, offset])
+        assert solve(query).verdict is verdict  # no row alone decides it
     g = generator(4)
-    made = dense(g)
-    x = normal(g, made.inputs) * 0.5
-    y = float(Plain(made).run(x.numpy())[0])
+    dense_network = dense(g)
+    x = normal(g, dense_network.inputs) * 0.5
+    y = float(Plain(dense_network).run(x.numpy())[0])
     for gap, verdict in ((1e-3, Verdict.VERIFIED), (-1e-3, Verdict.FALSIFIED)):
-        row = torch.eye(made.outputs)[:1].tolist()
-        assert solve(simple_problem(made, x, x, row, [y - gap])).verdict is verdict
+        row = torch.eye(dense_network.outputs)[:1].tolist()
+        assert solve(simple_problem(dense_network, x, x, row, [y - gap])).verdict is verdict
 
 
 def test_what_is_closer_to_zero_than_the_margin_stays_unknown():
@@ -194,18 +194,18 @@ def test_what_is_closer_to_zero_than_the_margin_stays_unknown():
     assert (result.verdict, result.proved, result.counterexample) == (Verdict.UNKNOWN, True, None)
     assert "too close to zero" in result.reason
     assert result.open_domains >= 1
-    asked = case.problem.clauses[0]
-    box = case.problem.property.boxes[asked.box]
+    query_clause = case.problem.clauses[0]
+    box = case.problem.property.boxes[query_clause.box]
     root = PaperBounds().at_root(case.problem.network, box, NEVER).bounds
-    assert LEAST_MARGIN < margin_of(big_m(case.problem.network, box, root, asked)) < 2 * LEAST_MARGIN
+    assert LEAST_MARGIN < margin_of(big_m(case.problem.network, box, root, query_clause)) < 2 * LEAST_MARGIN
 
 
 def test_onnx_runtime_has_the_last_word():
     case = hard_case("dense", 4, safe=False, away=1e-2)
     file = Reference(write_network(case.problem.network))
-    found = solve(replace(case.problem, reference=file)).counterexample
-    assert found is not None
-    np.testing.assert_array_equal(found.y, file.run(found.x).astype(np.float64))
+    counterexample = solve(replace(case.problem, reference=file)).counterexample
+    assert counterexample is not None
+    np.testing.assert_array_equal(counterexample.y, file.run(counterexample.x).astype(np.float64))
 
 
 def test_a_point_that_the_runtime_does_not_confirm_is_no_counterexample():
@@ -214,8 +214,8 @@ def test_a_point_that_the_runtime_does_not_confirm_is_no_counterexample():
             return super().run(x) + 100.0
 
     network = sequential(([[1.0], [-1.0]], [0.0, 0.0]), ([[1.0, 1.0]], [0.0]))
-    asked = simple_problem(network, [-1], [1], [[1.0]], [0.5])
-    result = solve(replace(asked, reference=Denies(network)))
+    query = simple_problem(network, [-1], [1], [[1.0]], [0.5])
+    result = solve(replace(query, reference=Denies(network)))
     assert (result.verdict, result.counterexample) == (Verdict.UNKNOWN, None)
 
 
@@ -246,8 +246,8 @@ def wide(seed: int) -> Problem:
 
 
 def test_a_deadline_in_the_middle_says_what_is_known():
-    asked, clock = wide(0), Deadline.never()
-    result = solve(asked, timeout=1.0)
+    query, clock = wide(0), Deadline.never()
+    result = solve(query, timeout=1.0)
     assert result.verdict is Verdict.TIMEOUT
     assert clock.elapsed() < 5
     assert math.isfinite(result.lower_bound)

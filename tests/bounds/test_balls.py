@@ -67,10 +67,10 @@ def test_relu_bounds_contain_samples(policy, kind, seed, p):
     g = generator(seed)
     network = KINDS[kind](g)
     box = with_ball(g, box_around(g, network.inputs), p)
-    found = policy.at_root(network, box, NEVER)
+    region = policy.at_root(network, box, NEVER)
     values = relu_inputs_at(network, inside(box))
-    assert (found.bounds.lower.numpy() <= values + ROUNDING * (1 + np.abs(values))).all()
-    assert (found.bounds.upper.numpy() >= values - ROUNDING * (1 + np.abs(values))).all()
+    assert (region.bounds.lower.numpy() <= values + ROUNDING * (1 + np.abs(values))).all()
+    assert (region.bounds.upper.numpy() >= values - ROUNDING * (1 + np.abs(values))).all()
 
 
 @settings(max_examples=40)
@@ -79,16 +79,16 @@ def test_linear_bounds_contain_samples_and_are_no_weaker_than_without_the_ball(k
     g = generator(seed)
     network = KINDS[kind](g)
     box = with_ball(g, box_around(g, network.inputs), p)
-    where = TightBounds().at_root(network, box, NEVER)
+    region = TightBounds().at_root(network, box, NEVER)
     values = values_at(network, inside(box))
     for i, node in enumerate(network.nodes[1:], start=1):
-        found = bound_elements(network, where, i, torch.arange(node.size), slopes, NEVER)
+        bounds = bound_elements(network, region, i, torch.arange(node.size), slopes, NEVER)
         slack = ROUNDING * (1 + np.abs(values[i]))
-        assert (found.lower.numpy() <= values[i] + slack).all()
-        assert (found.upper.numpy() >= values[i] - slack).all()
-        alone = bound_elements(network, replace(where, ball=None), i, torch.arange(node.size), slopes, NEVER)
-        assert bool((found.lower >= alone.lower).all())
-        assert bool((found.upper <= alone.upper).all())
+        assert (bounds.lower.numpy() <= values[i] + slack).all()
+        assert (bounds.upper.numpy() >= values[i] - slack).all()
+        alone = bound_elements(network, replace(region, ball=None), i, torch.arange(node.size), slopes, NEVER)
+        assert bool((bounds.lower >= alone.lower).all())
+        assert bool((bounds.upper <= alone.upper).all())
 
 
 @settings(max_examples=40)
@@ -97,14 +97,14 @@ def test_any_multipliers_stay_below_sampled_margins(kind, seed, p, rows):
     g = generator(seed)
     network = KINDS[kind](g)
     box = with_ball(g, box_around(g, network.inputs), p)
-    asked = random_clause(g, network.outputs, rows)
-    where = TightBounds().at_root(network, box, NEVER)
+    drawn = random_clause(g, network.outputs, rows)
+    region = TightBounds().at_root(network, box, NEVER)
     y = values_at(network, inside(box))[-1]
     weights = torch.rand(1, 2, rows, generator=g).double()
-    truth = ((y @ asked.coefficients.numpy().T - asked.offsets.numpy()) @ weights[0].numpy().T).min(axis=0)
+    truth = ((y @ drawn.coefficients.numpy().T - drawn.offsets.numpy()) @ weights[0].numpy().T).min(axis=0)
     wild = by_multipliers(torch.randn(1, network.neurons, generator=g).double())
     for rule in (by_slopes(ParallelSlopes()), by_slopes(AdaptiveSlopes()), wild):
-        assert (bound_clause(network, where, asked, weights, rule)[0].numpy() <= truth + ROUNDING).all()
+        assert (bound_clause(network, region, drawn, weights, rule)[0].numpy() <= truth + ROUNDING).all()
 
 
 def test_a_linear_network_is_bounded_exactly():
@@ -115,10 +115,10 @@ def test_a_linear_network_is_bounded_exactly():
     for p in (1, 2):
         ball = Ball(torch.zeros(inputs).double(), torch.full((inputs,), 2.0).double(), 0.5, p)
         box = Box(torch.full((inputs,), -1.0).double(), torch.full((inputs,), 1.0).double(), ball)
-        found = TightBounds().at_root(network, box, NEVER)
+        region = TightBounds().at_root(network, box, NEVER)
         weight, bias = (getattr(network.nodes[1].op, name) for name in ("weight", "bias"))
         reach = 0.25 * (weight.norm(dim=1) if p == 2 else weight.abs().amax(dim=1))
-        first = bound_elements(network, found, 1, torch.arange(len(bias)), ParallelSlopes(), NEVER)
+        first = bound_elements(network, region, 1, torch.arange(len(bias)), ParallelSlopes(), NEVER)
         torch.testing.assert_close(first.lower[0], bias - reach, atol=1e-9, rtol=0)
         torch.testing.assert_close(first.upper[0], bias + reach, atol=1e-9, rtol=0)
 
@@ -126,7 +126,7 @@ def test_a_linear_network_is_bounded_exactly():
 # Whole searches
 
 
-def cut(found: list[Piece], ball: Ball) -> list[Piece]:
+def cut(uncut: list[Piece], ball: Ball) -> list[Piece]:
     """The pieces with the ball's half-spaces: all of them for l1, so many for l2 that little is left outside."""
     inputs = len(ball.centre)
     if ball.p == 1:
@@ -138,7 +138,7 @@ def cut(found: list[Piece], ball: Ball) -> list[Piece]:
     rows = normals * ball.scale.numpy()
     limits = ball.radius + rows @ ball.centre.numpy()
     return [
-        replace(f, rows=np.vstack([f.rows, rows]), limits=np.concatenate([f.limits, limits]), slack=0.0) for f in found
+        replace(f, rows=np.vstack([f.rows, rows]), limits=np.concatenate([f.limits, limits]), slack=0.0) for f in uncut
     ]
 
 
@@ -170,22 +170,22 @@ STRATEGIES: tuple[tuple[AbstractBounder, AbstractFalsifier], ...] = (
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_searches_are_never_wrong(kind, p):
-    seen: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
     for seed, safe in itertools.product(range(4), (True, False)):
-        asked, least = ball_case(kind, seed, p, safe=safe)
-        box = asked.property.boxes[0]
+        query, least = ball_case(kind, seed, p, safe=safe)
+        box = query.property.boxes[0]
         assert box.ball is not None
         for bounder, attack in STRATEGIES:
-            result = search(Search(asked, bounder, BaBSR(), attack, NEVER))
+            result = search(Search(query, bounder, BaBSR(), attack, NEVER))
             assert result.verdict is not (Verdict.FALSIFIED if safe else Verdict.VERIFIED)
             assert result.upper_bound >= least - 1e-6
             if result.counterexample is not None:
                 assert in_ball(box.ball, result.counterexample.x.tolist())
             if isinstance(attack, GradientAttack) or safe:
-                seen[f"{'safe' if safe else 'unsafe'} {result.verdict.value}"] += 1
-    print(dict(seen))  # noqa: T201 - pytest shows it on demand
-    assert seen["safe verified"] >= 4
-    assert seen["unsafe falsified"] >= 3
+                tally[f"{'safe' if safe else 'unsafe'} {result.verdict.value}"] += 1
+    print(dict(tally))  # noqa: T201 - pytest shows it on demand
+    assert tally["safe verified"] >= 4
+    assert tally["unsafe falsified"] >= 3
 
 
 @pytest.mark.parametrize("p", [1, 2])
@@ -200,9 +200,9 @@ def test_the_ball_decides_what_the_box_leaves_open(p):
     y = [values_at(network, x)[-1] for x in (samples(box, 3000).numpy(), ball_samples(box, 3000).numpy())]
     corner, near = (float((v @ drawn.coefficients.numpy().T - drawn.offsets.numpy()).min()) for v in y)
     assert corner < near - 0.1
-    asked = clause(drawn.coefficients, drawn.offsets + 0.9 * corner + 0.1 * near)
+    shifted = clause(drawn.coefficients, drawn.offsets + 0.9 * corner + 0.1 * near)
     verdicts = [
-        search(Search(problem(network, [b], [asked]), PlanetLP(), BaBSR(), GradientAttack(), NEVER)).verdict
+        search(Search(problem(network, [b], [shifted]), PlanetLP(), BaBSR(), GradientAttack(), NEVER)).verdict
         for b in (box, replace(box, ball=None))
     ]
     assert verdicts == [Verdict.VERIFIED, Verdict.FALSIFIED]

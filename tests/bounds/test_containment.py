@@ -77,12 +77,12 @@ def test_linear_bounds_contain_samples(kind, seed, slopes):
     box = box_around(g, network.inputs)
     enclosure = enclose(network, box.lower[None], box.upper[None])
     magnitude = [m[0] for m in enclosure.magnitude]
-    where = Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude, 1e-250)
+    region = Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude, 1e-250)
     values = values_at(network, samples(box, 300).numpy())
     for i, node in enumerate(network.nodes[1:], start=1):
-        found = bound_elements(network, where, i, torch.arange(node.size), slopes, NEVER)
-        contains(found.lower, found.upper, values[i])
-        assert bool((found.lower <= found.upper).all())
+        bounds = bound_elements(network, region, i, torch.arange(node.size), slopes, NEVER)
+        contains(bounds.lower, bounds.upper, values[i])
+        assert bool((bounds.lower <= bounds.upper).all())
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -107,9 +107,9 @@ def test_intermediate_bounds_contain_the_samples_that_satisfy_the_splits(policy,
         bounds = policy.after_split(network, root.with_bounds(domains.bounds), domains.last_split, NEVER)
         for d in range(len(domains)):
             signs = domains.signs[d].numpy()
-            kept = inside[(inside * signs >= 0).all(axis=1)]
-            if len(kept):
-                contains(bounds.lower[d : d + 1], bounds.upper[d : d + 1], kept)
+            satisfying = inside[(inside * signs >= 0).all(axis=1)]
+            if len(satisfying):
+                contains(bounds.lower[d : d + 1], bounds.upper[d : d + 1], satisfying)
             # A child's bounds are no wider than its parent's, and the split ReLU is decided.
             assert bool((bounds.lower[d] >= before.lower[d // 2]).all())
             assert bool((bounds.upper[d] <= before.upper[d // 2]).all())
@@ -126,8 +126,8 @@ def test_the_lp_root_bound_is_below_sampled_margins(policy, kind, seed, rows, ea
     g = generator(seed)
     network = KINDS[kind](g)
     box = box_around(g, network.inputs)
-    asked = problem(network, [box], [random_clause(g, network.outputs, rows)])
-    bounded = PlanetLP(policy, early_stop=early).prepare(asked).root(0.0, NEVER)
+    query = problem(network, [box], [random_clause(g, network.outputs, rows)])
+    bounded = PlanetLP(policy, early_stop=early).prepare(query).root(0.0, NEVER)
     y = torch.from_numpy(values_at(network, samples(box, 2000).numpy())[-1])
-    assert float(bounded.domains.lower) <= float(asked.clauses[0].margins(y).min()) + ROUNDING
+    assert float(bounded.domains.lower) <= float(query.clauses[0].margins(y).min()) + ROUNDING
     assert bool(((box.lower <= bounded.points[0]) & (bounded.points[0] <= box.upper)).all())

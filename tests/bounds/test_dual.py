@@ -80,19 +80,19 @@ def tree(kind: str, seed: int, depth: int = 3) -> tuple[list[DomainBatch], Probl
     """Domains down one random path, with both children at every step, from the ascent's own search state."""
     g = generator(seed)
     network = KINDS[kind](g)
-    asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1 + seed % 2)])
-    bounding = LONG.prepare(asked)
+    query = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1 + seed % 2)])
+    bounding = LONG.prepare(query)
     domains = bounding.root(np.inf, NEVER).domains
-    found = [domains]
+    levels = [domains]
     for _ in range(depth):
         ambiguous = domains.bounds.ambiguous()
         if not bool(ambiguous.any(dim=1).all()):
             break
         children = split(domains, torch.multinomial(ambiguous.double(), 1, generator=g)[:, 0])
         children = bounding.bound(children, np.inf, NEVER).domains
-        found.append(children)
+        levels.append(children)
         domains = children[torch.tensor([seed % 2])]
-    return found, asked
+    return levels, query
 
 
 def no_basis(domains: DomainBatch) -> BasisNumbers:
@@ -105,23 +105,23 @@ def test_ascent_is_never_above_the_lp_and_nearly_reaches_it():
     close, missed = 0, []
     for kind in SMALL_KINDS:
         for seed in range(4):
-            found, asked = tree(kind, seed)
-            exact = PlanetLP(FIXED, early_stop=False).prepare(asked)
-            start = DualAscent(ascent=Ascent(steps=0), at_root=Ascent(steps=0)).prepare(asked).root(np.inf, NEVER)
+            levels, query = tree(kind, seed)
+            exact = PlanetLP(FIXED, early_stop=False).prepare(query)
+            start = DualAscent(ascent=Ascent(steps=0), at_root=Ascent(steps=0)).prepare(query).root(np.inf, NEVER)
             base = float(start.domains.lower.min())
             exact.root(np.inf, NEVER)
-            for domains in found[1:]:
+            for domains in levels[1:]:
                 blank = replace(domains, start=no_basis(domains), lower=torch.full_like(domains.lower, -torch.inf))
                 best = exact.bound(blank, np.inf, NEVER).domains.lower
-                for ours, theirs in zip(domains.lower.tolist(), best.tolist(), strict=True):
-                    assert ours <= theirs + 1e-6 * (1 + abs(theirs))
-                    if not np.isfinite(theirs):
+                for ascent_bound, lp_bound in zip(domains.lower.tolist(), best.tolist(), strict=True):
+                    assert ascent_bound <= lp_bound + 1e-6 * (1 + abs(lp_bound))
+                    if not np.isfinite(lp_bound):
                         continue
-                    gain = theirs - base
-                    if gain <= 1e-9 or theirs - ours <= 0.01 * gain:
+                    gain = lp_bound - base
+                    if gain <= 1e-9 or lp_bound - ascent_bound <= 0.01 * gain:
                         close += 1
                     else:
-                        missed.append((kind, seed, round(ours, 4), round(theirs, 4)))
+                        missed.append((kind, seed, round(ascent_bound, 4), round(lp_bound, 4)))
     print(f"{close} of {close + len(missed)} within 1%; missed: {missed}")  # noqa: T201 - pytest shows it on demand
     assert close >= 0.95 * (close + len(missed))
 
@@ -131,8 +131,8 @@ def test_a_child_starts_at_its_parents_value(kind):
     for seed in range(4):
         g = generator(seed)
         network = KINDS[kind](g)
-        asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
-        bounding = DualAscent(ascent=Ascent(steps=0), at_root=Ascent(steps=100, decay=0.97)).prepare(asked)
+        query = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
+        bounding = DualAscent(ascent=Ascent(steps=0), at_root=Ascent(steps=100, decay=0.97)).prepare(query)
         root = bounding.root(np.inf, NEVER).domains
         for neuron in root.bounds.ambiguous()[0].nonzero()[:, 0].tolist():
             blank = replace(root, lower=torch.full_like(root.lower, -torch.inf))
@@ -149,8 +149,8 @@ def test_descendants_start_at_the_roots_value(kind, depth):
     for seed in range(6):
         g = generator(seed)
         network = KINDS[kind](g)
-        asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
-        bounding = DualAscent(ascent=Ascent(steps=0)).prepare(asked)
+        query = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
+        bounding = DualAscent(ascent=Ascent(steps=0)).prepare(query)
         root = bounding.root(np.inf, NEVER).domains
         (place,) = bounding._places.values()
         at_root = evaluate(place.climber, *bounding._functionals(place, root))
@@ -164,8 +164,8 @@ def test_descendants_start_at_the_roots_value(kind, depth):
                 children = split(domains, neuron.expand(len(domains)))
                 children = replace(children, lower=torch.full_like(children.lower, -torch.inf))
                 functionals, start = bounding._functionals(place, children)
-                found = Ascent(steps=0).run(place.climber, functionals, start, _fresh(place.net, children)).value
-                np.testing.assert_allclose(found.numpy(), value, rtol=1e-4, atol=1e-4 * (1 + abs(value)))
+                values = Ascent(steps=0).run(place.climber, functionals, start, _fresh(place.net, children)).value
+                np.testing.assert_allclose(values.numpy(), value, rtol=1e-4, atol=1e-4 * (1 + abs(value)))
                 domains = bounding.bound(children, np.inf, NEVER).domains
                 assert bool((domains.lower >= float(root.lower) - 1e-4 * (1 + abs(value))).all())
             assert len(domains) == 2**depth
@@ -185,13 +185,13 @@ def mixed(kind: str, seed: int, config: DualAscent, most: int = 40) -> tuple[Dua
     clauses = [clause(c.coefficients, c.offsets + 0.3, box=c.box) for c in drawn]  # so that many bounds are negative
     bounding = config.prepare(problem(network, boxes, clauses))
     domains = bounding.root(np.inf, NEVER).domains
-    found = []
+    levels = []
     for _ in range(3):
         domains = domains[(domains.bounds.ambiguous().sum(dim=1) > 0) & torch.isfinite(domains.lower)]
         children = split(domains, torch.multinomial(domains.bounds.ambiguous().double(), 1, generator=g))
-        found.append(children)
+        levels.append(children)
         domains = bounding.bound(children, np.inf, NEVER).domains
-    joined = DomainBatch.concatenate(found)
+    joined = DomainBatch.concatenate(levels)
     return bounding, joined[torch.randperm(len(joined), generator=g)[:most]]
 
 
@@ -257,19 +257,19 @@ def test_the_size_of_a_piece_is_the_configurations():
     assert sum(sizes) == len(children)
 
 
-def count_of(asked: Functionals, named: dict[str, object]) -> int:
+def count_of(functionals: Functionals, named: dict[str, object]) -> int:
     """How many rows an ascent works on: `each` names the domain of every row where there are more rows than domains."""
     each = named.get("each")
-    return len(each) if isinstance(each, Tensor) else len(asked.offsets)
+    return len(each) if isinstance(each, Tensor) else len(functionals.offsets)
 
 
 def spy(sizes: list[int]) -> Callable[..., Ascended]:
     """Ascent that writes down how many domains it is asked about."""
     honest = Ascent.run
 
-    def run(self: Ascent, climber: Climber, asked: Functionals, *more: object, **named: object) -> Ascended:
-        sizes.append(count_of(asked, named))
-        return honest(self, climber, asked, *more, **named)  # type: ignore[arg-type]
+    def run(self: Ascent, climber: Climber, functionals: Functionals, *more: object, **named: object) -> Ascended:
+        sizes.append(count_of(functionals, named))
+        return honest(self, climber, functionals, *more, **named)  # type: ignore[arg-type]
 
     return run
 
@@ -281,9 +281,9 @@ def test_domains_that_leave_early_change_nothing_for_the_others(kind, monkeypatc
     shrunk, compared = list[int](), 0
     honest = ascents._shrunk
 
-    def shrink(climber: Climber, asked: Functionals, climb: object, rows: Tensor) -> object:
+    def shrink(climber: Climber, functionals: Functionals, climb: object, rows: Tensor) -> object:
         shrunk.append(len(rows))
-        return honest(climber, asked, climb, rows)  # type: ignore[arg-type]
+        return honest(climber, functionals, climb, rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ascents, "_shrunk", shrink)
     for seed in range(3, 6):
@@ -292,12 +292,12 @@ def test_domains_that_leave_early_change_nothing_for_the_others(kind, monkeypatc
         children = replace(children, lower=torch.full_like(children.lower, -torch.inf))
         whole = bounding.bound(children, np.inf, NEVER).domains.lower
         cutoff = float(whole[torch.isfinite(whole)].quantile(0.35))
-        found = bounding.bound(children, cutoff, NEVER).domains.lower
+        lower = bounding.bound(children, cutoff, NEVER).domains.lower
         near = (whole - cutoff).abs() < 1e-4 * (1 + abs(cutoff))  # SLACK is 1e-5 of the input's part
-        assert torch.equal((found > cutoff)[~near], (whole > cutoff)[~near])
+        assert torch.equal((lower > cutoff)[~near], (whole > cutoff)[~near])
         below = ~near & (whole < cutoff)
         compared += int(below.sum())
-        close(found[below], whole[below])
+        close(lower[below], whole[below])
     assert shrunk
     assert compared >= 8
 
@@ -368,11 +368,11 @@ def test_huge_multipliers_do_not_overflow(size, seed):
     )
     box = box_around(g, 2)
     drawn = random_clause(g, 2, 1)
-    found = pieces(network, box)
-    least = float(piece_margins(found, box, drawn).min())
+    all_pieces = pieces(network, box)
+    least = float(piece_margins(all_pieces, box, drawn).min())
     for away, verdict in ((1e-3, Verdict.VERIFIED), (-1e-3, Verdict.FALSIFIED)):
-        asked = problem(network, [box], [clause(drawn.coefficients, drawn.offsets + least - away * size)])
-        bounding = DualAscent().prepare(asked)
+        query = problem(network, [box], [clause(drawn.coefficients, drawn.offsets + least - away * size)])
+        bounding = DualAscent().prepare(query)
         domains = bounding.root(0.0, NEVER).domains
         if bool(domains.bounds.ambiguous().any()):
             children = bounding.bound(split(domains, domains.bounds.ambiguous().int().argmax(dim=1)), 0.0, NEVER)
@@ -381,7 +381,7 @@ def test_huge_multipliers_do_not_overflow(size, seed):
             assert bool(torch.isfinite(packed.logits).all())
             back = bounding.unpack(packed).carried(Duals).p
             torch.testing.assert_close(back, given, rtol=2**-10, atol=2**-13 * bounding._unit)
-        result = search(Search(asked, DualAscent(), BaBSR(), NoAttack(), NEVER, batch=4))
+        result = search(Search(query, DualAscent(), BaBSR(), NoAttack(), NEVER, batch=4))
         # At 1e8 the LP's proofs that a domain is empty drown in its tolerances, and some searches end open.
         assert result.verdict is verdict or (size > 1e6 and result.verdict is Verdict.UNKNOWN)
 
@@ -413,10 +413,10 @@ def test_contradicting_bounds_at_unsafe_points_claim_no_margin():
     network = KINDS["pooled"](g)
     box = box_around(g, network.inputs)
     drawn = random_clause(g, network.outputs, 3)
-    asked = problem(network, [box], [clause(drawn.coefficients, drawn.offsets - 0.3615)])
+    query = problem(network, [box], [clause(drawn.coefficients, drawn.offsets - 0.3615)])
     y = values_at(network, samples(box, 1000).numpy())[-1]
-    sampled = float(asked.clauses[0].margins(torch.from_numpy(y)).min())
-    result = search(Search(asked, DualAscent(intermediate=OptimisedBounds()), BaBSR(), NoAttack(), NEVER))
+    sampled = float(query.clauses[0].margins(torch.from_numpy(y)).min())
+    result = search(Search(query, DualAscent(intermediate=OptimisedBounds()), BaBSR(), NoAttack(), NEVER))
     assert result.verdict is Verdict.VERIFIED
     assert result.lower_bound <= sampled
 
@@ -434,11 +434,11 @@ def hard_run(**changes: object) -> tuple[Search, float]:
 def full(run: Callable[..., Ascended], most: int, failed: list[int]) -> Callable[..., Ascended]:
     """Ascent on a device that holds `most` domains."""
 
-    def limited(self: Ascent, climber: Climber, asked: Functionals, *more: object, **named: object) -> Ascended:
-        if count_of(asked, named) > most:
-            failed.append(count_of(asked, named))
+    def limited(self: Ascent, climber: Climber, functionals: Functionals, *more: object, **named: object) -> Ascended:
+        if count_of(functionals, named) > most:
+            failed.append(count_of(functionals, named))
             raise torch.OutOfMemoryError("no room")
-        return run(self, climber, asked, *more, **named)
+        return run(self, climber, functionals, *more, **named)
 
     return limited
 
@@ -462,11 +462,11 @@ def test_estimates_that_do_not_fit_the_memory_are_halved(brancher, monkeypatch):
     case = hard_case("dense", 1, safe=True)
     sizes: list[int] = []
 
-    def small_memory(climber: Climber, asked: Functionals, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
+    def small_memory(climber: Climber, functionals: Functionals, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
         if len(each) > 40:
             raise torch.OutOfMemoryError
         sizes.append(len(each))
-        return first_values(climber, asked, start, fresh, each)
+        return first_values(climber, functionals, start, fresh, each)
 
     monkeypatch.setattr(dual, "first_values", small_memory)
     result = search(Search(case.problem, Judged(DualAscent(), case), brancher, NoAttack(), NEVER, batch=16))

@@ -119,9 +119,9 @@ def test_every_operator(kind: str) -> None:
         runtime, points = Reference(write_network(network)), samples(box, 20, seed)
         for x in points:
             truth = rows @ walk.evaluate(network, x[None])[0]
-            there = torch.from_numpy(runtime.run(x.numpy()).astype(np.float64))
-            here = walk.evaluate(network.on(torch.device("cpu"), torch.float32), x[None].float())[0].double()
-            for y in (there, here):
+            runtime_output = torch.from_numpy(runtime.run(x.numpy()).astype(np.float64))
+            float32_output = walk.evaluate(network.on(torch.device("cpu"), torch.float32), x[None].float())[0].double()
+            for y in (runtime_output, float32_output):
                 assert bool(((rows @ y - truth).abs() <= allowed + 1e-12).all())
         assert float(allowed.max()) < 1e-3  # small beside outputs around one: it is of use
 
@@ -129,11 +129,11 @@ def test_every_operator(kind: str) -> None:
 def test_smaller_domains_are_off_by_less() -> None:
     network = KINDS["dense"](generator(1))
     rows = torch.eye(network.outputs, dtype=torch.float64)[:1]
-    found = []
+    errors = []
     for radius in (4.0, 1.0, 0.1):
         box = Box(torch.full((network.inputs,), -radius).double(), torch.full((network.inputs,), radius).double())
-        found.append(float(row_errors(network, (box.lower[None], box.upper[None]), rows, FLOAT32)[0, 0]))
-    assert found[0] > found[1] > found[2] > 0
+        errors.append(float(row_errors(network, (box.lower[None], box.upper[None]), rows, FLOAT32)[0, 0]))
+    assert errors[0] > errors[1] > errors[2] > 0
 
 
 def test_overflow_is_infinite() -> None:
@@ -181,26 +181,26 @@ def test_networks_that_fool_verifiers(
     network = network_of(layers)
     write_network(network, tmp_path / "a.onnx")
     box = Box(torch.tensor([low]).double(), torch.tensor([high]).double())
-    asked = Property((box,), (clause([[1.0]], [offset]),))
-    loaded = load_problem(load_network(tmp_path / "a.onnx"), asked)
+    prop = Property((box,), (clause([[1.0]], [offset]),))
+    loaded = load_problem(load_network(tmp_path / "a.onnx"), prop)
     points = np.linspace(low, high, 9, dtype=np.float32)
     assert all(exact(layers, [Fraction(float(x))])[0] > offset for x in points)
     wrong = [way for way in WAYS if any(executed(layers, x[None], way)[0] <= offset for x in points)]
     assert wrong  # some execution is unsafe
-    found = solve(loaded, Options(timeout=5, semantics="float32", bounds=bounds, batch=8))
-    assert found.verdict is not Verdict.VERIFIED
+    result = solve(loaded, Options(timeout=5, semantics="float32", bounds=bounds, batch=8))
+    assert result.verdict is not Verdict.VERIFIED
     # In real arithmetic it is safe; but the runtime is asked, too, and has the last word.
     real = solve(loaded, Options(timeout=5, bounds=bounds, batch=8))
     by_runtime = any(loaded.reference.run(np.array([x]))[0] <= offset for x in points)
     assert real.verdict is (Verdict.FALSIFIED if by_runtime else Verdict.VERIFIED)
-    unattacked = solve(problem_without_runtime(network, asked), Options(timeout=5, bounds=bounds, batch=8))
+    unattacked = solve(problem_without_runtime(network, prop), Options(timeout=5, bounds=bounds, batch=8))
     assert unattacked.verdict is Verdict.VERIFIED
     assert "in real arithmetic" in unattacked.reason
 
 
-def problem_without_runtime(network: Network, asked: Property) -> Any:
+def problem_without_runtime(network: Network, prop: Property) -> Any:
     """Counterexamples are replayed in float64, where there are none."""
-    return problem(network, asked.boxes, asked.clauses)
+    return problem(network, prop.boxes, prop.clauses)
 
 
 @settings(max_examples=25, deadline=None)
@@ -211,12 +211,12 @@ def test_what_is_verified_holds_in_every_order(seed: int) -> None:
     box = box_around(g, network.inputs, 0.3)
     points = samples(box, 6, seed)
     # An offset a little below the least value seen, by anything from nothing to a lot.
-    seen = min(exact(layers, [Fraction(v) for v in x.tolist()])[0] for x in points.numpy())
+    least = min(exact(layers, [Fraction(v) for v in x.tolist()])[0] for x in points.numpy())
     size = float(walk.forward(network.magnitude, points.abs())[-1].max())
-    offset = float(seen) - size * 10.0 ** -integer(g, 1, 9)
-    asked = problem(network, [box], [clause([[1.0, 0.0]], [offset])])
-    found = solve(asked, Options(timeout=2, semantics="float32", seed=seed))
-    if found.verdict is Verdict.VERIFIED:
+    offset = float(least) - size * 10.0 ** -integer(g, 1, 9)
+    query = problem(network, [box], [clause([[1.0, 0.0]], [offset])])
+    result = solve(query, Options(timeout=2, semantics="float32", seed=seed))
+    if result.verdict is Verdict.VERIFIED:
         for x in points.numpy().astype(np.float32):
             assert all(float(executed(layers, x, way)[0]) > offset for way in WAYS)
             assert Reference(write_network(network)).run(x)[0] > offset
@@ -227,11 +227,11 @@ def test_ordinary_problems_are_still_proved() -> None:
     network = sequential(([[1, 1], [1, -1]], [0, 0]), ([[1, 1], [1, -1]], [0, 0]))
     box = Box(torch.tensor([-1.0, -1.0]).double(), torch.tensor([1.0, 1.0]).double())
     for bounds in ("dual", "lp", "linear"):
-        asked = problem(network, [box], [clause([[1.0, 0.0]], [-0.001])])
-        found = solve(asked, Options(timeout=20, semantics="float32", bounds=bounds))
-        assert found.verdict is Verdict.VERIFIED, (bounds, found.reason)
-        assert "float32" in found.reason
-        assert isinstance(asked.reference, Plain)
+        query = problem(network, [box], [clause([[1.0, 0.0]], [-0.001])])
+        result = solve(query, Options(timeout=20, semantics="float32", bounds=bounds))
+        assert result.verdict is Verdict.VERIFIED, (bounds, result.reason)
+        assert "float32" in result.reason
+        assert isinstance(query.reference, Plain)
 
 
 def test_the_option_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,9 +240,9 @@ def test_the_option_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture
     outputs = "(declare-const Y_0 Real)(declare-const Y_1 Real)"
     (tmp_path / "a.vnnlib").write_text(f"{box}{outputs}(assert (<= Y_0 -0.5))")
     words = ["verify", str(tmp_path / "a.onnx"), str(tmp_path / "a.vnnlib"), "--json", str(tmp_path / "a.json")]
-    for semantics, said in (("float32", "in any float32 execution"), ("real", "in real arithmetic")):
+    for semantics, phrase in (("float32", "in any float32 execution"), ("real", "in real arithmetic")):
         assert main([*words, "--semantics", semantics]) == 0
-        assert said in capsys.readouterr().err
+        assert phrase in capsys.readouterr().err
         assert json.loads((tmp_path / "a.json").read_text())["semantics"] == semantics
     assert Options().semantics == "real"
     wrong: list[dict[str, Any]] = [{"semantics": "float16"}, {"gap": 0.1}, {"method": "mip-planet"}]

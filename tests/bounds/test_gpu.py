@@ -95,13 +95,13 @@ def children_of(bounding: DualSession, depth: int, seed: int = 0) -> DomainBatch
     return replace(domains, last_split=chosen.repeat_interleave(2**depth, dim=0))
 
 
-def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
+def close(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     """Equal up to a tolerance, relative to the values' size."""
-    ours, theirs = ours.cpu(), theirs.cpu()
-    assert torch.equal(torch.isinf(ours), torch.isinf(theirs))
-    finite = torch.isfinite(theirs)
-    size = 1 + theirs[finite].abs()
-    worst = float(((ours[finite] - theirs[finite]).abs() / size).max()) if bool(finite.any()) else 0.0
+    actual, expected = actual.cpu(), expected.cpu()
+    assert torch.equal(torch.isinf(actual), torch.isinf(expected))
+    finite = torch.isfinite(expected)
+    size = 1 + expected[finite].abs()
+    worst = float(((actual[finite] - expected[finite]).abs() / size).max()) if bool(finite.any()) else 0.0
     assert worst <= tolerance, worst
 
 
@@ -112,10 +112,10 @@ def test_root_bounds_in_float64_are_the_same() -> None:
             g = generator(seed)
             network = KINDS[kind](g)
             box = box_around(g, network.inputs)
-            here = TightBounds().at_root(network, box, NEVER).bounds
-            there = TightBounds().at_root(network.on(CUDA), box.on(CUDA), NEVER).bounds
-            close(there.lower, here.lower, 1e-9)
-            close(there.upper, here.upper, 1e-9)
+            on_cpu = TightBounds().at_root(network, box, NEVER).bounds
+            on_gpu = TightBounds().at_root(network.on(CUDA), box.on(CUDA), NEVER).bounds
+            close(on_gpu.lower, on_cpu.lower, 1e-9)
+            close(on_gpu.upper, on_cpu.upper, 1e-9)
 
 
 @gpu
@@ -126,10 +126,10 @@ def test_optimised_root_bounds_are_close() -> None:
             g = generator(seed)
             network = KINDS[kind](g)
             box = box_around(g, network.inputs)
-            here = OptimisedBounds().at_root(network, box, NEVER).bounds
-            there = OptimisedBounds().at_root(network.on(CUDA), box.on(CUDA), NEVER).bounds
-            close(there.lower, here.lower, 2e-3)
-            close(there.upper, here.upper, 2e-3)
+            on_cpu = OptimisedBounds().at_root(network, box, NEVER).bounds
+            on_gpu = OptimisedBounds().at_root(network.on(CUDA), box.on(CUDA), NEVER).bounds
+            close(on_gpu.lower, on_cpu.lower, 2e-3)
+            close(on_gpu.upper, on_cpu.upper, 2e-3)
 
 
 @gpu
@@ -137,30 +137,30 @@ def test_proofs_of_the_same_duals_are_the_same() -> None:
     """No step of ascent at all: what is left is the float64 proof, which must not depend on the device."""
     still = Ascent(steps=0)
     for kind in SMALL_KINDS:
-        asked = mixed_problem(kind, 1)
-        bounders = [DualAscent(still, still, device=device).prepare(asked) for device in ("cpu", "cuda")]
+        query = mixed_problem(kind, 1)
+        bounders = [DualAscent(still, still, device=device).prepare(query) for device in ("cpu", "cuda")]
         children = children_of(bounders[0], 1)
         bounders[1].root(np.inf, NEVER)
         # Already multipliers, not a parent's slopes, so that no float32 number is computed on the way.
         plain = replace(children, last_split=torch.full_like(children.last_split[:, :1], -1))
-        here = bounders[0].bound(plain, np.inf, NEVER).domains
-        there = bounders[1].bound(plain.to(CUDA), np.inf, NEVER).domains
-        close(there.lower, here.lower, 1e-9)
+        on_cpu = bounders[0].bound(plain, np.inf, NEVER).domains
+        on_gpu = bounders[1].bound(plain.to(CUDA), np.inf, NEVER).domains
+        close(on_gpu.lower, on_cpu.lower, 1e-9)
 
 
-def check_children(asked: Problem, policy: AbstractIntermediate, depth: int, tolerance: float) -> None:
+def check_children(query: Problem, policy: AbstractIntermediate, depth: int, tolerance: float) -> None:
     """A batch of children bounded on both devices, each from its own root; in pieces, too."""
-    here = DualAscent(intermediate=policy).prepare(asked)
-    there = DualAscent(intermediate=policy, device="cuda").prepare(asked)
-    children = children_of(here, depth)
-    there.root(np.inf, NEVER)
-    ours = here.bound(children, np.inf, NEVER).domains.lower
+    cpu_session = DualAscent(intermediate=policy).prepare(query)
+    gpu_session = DualAscent(intermediate=policy, device="cuda").prepare(query)
+    children = children_of(cpu_session, depth)
+    gpu_session.root(np.inf, NEVER)
+    cpu_lower = cpu_session.bound(children, np.inf, NEVER).domains.lower
     moved = children.to(CUDA)
-    theirs = there.bound(moved, np.inf, NEVER)
-    assert theirs.domains.lower.is_cuda
-    close(theirs.domains.lower, ours, tolerance)
-    there._batch = max(1, len(children) // 3)
-    close(there.bound(moved, np.inf, NEVER).domains.lower, theirs.domains.lower, tolerance)
+    gpu_bounded = gpu_session.bound(moved, np.inf, NEVER)
+    assert gpu_bounded.domains.lower.is_cuda
+    close(gpu_bounded.domains.lower, cpu_lower, tolerance)
+    gpu_session._batch = max(1, len(children) // 3)
+    close(gpu_session.bound(moved, np.inf, NEVER).domains.lower, gpu_bounded.domains.lower, tolerance)
 
 
 @gpu
@@ -184,18 +184,18 @@ def test_large_batches_are_bounded_as_small_ones() -> None:
 
 @gpu
 def test_domains_that_leave_early_change_nothing_for_the_others() -> None:
-    asked = wide_problem()
-    bounding = DualAscent(Ascent(steps=20, pauses=(3, 7, 12)), device="cuda").prepare(asked)
+    query = wide_problem()
+    bounding = DualAscent(Ascent(steps=20, pauses=(3, 7, 12)), device="cuda").prepare(query)
     children = children_of(bounding, 10).to(CUDA)
     children = replace(children, lower=torch.full_like(children.lower, -torch.inf))
     whole = bounding.bound(children, np.inf, NEVER).domains.lower
     cutoff = float(whole[torch.isfinite(whole)].quantile(0.4))
-    found = bounding.bound(children, cutoff, NEVER).domains.lower
+    lower = bounding.bound(children, cutoff, NEVER).domains.lower
     near = (whole - cutoff).abs() < 5e-3 * (1 + abs(cutoff))
-    assert torch.equal((found > cutoff)[~near], (whole > cutoff)[~near])
+    assert torch.equal((lower > cutoff)[~near], (whole > cutoff)[~near])
     below = ~near & (whole < cutoff)
     assert int(below.sum()) > 100
-    close(found[below], whole[below], 5e-3)
+    close(lower[below], whole[below], 5e-3)
 
 
 @gpu
@@ -211,13 +211,13 @@ def test_packed_domains_come_back() -> None:
 
 @gpu
 def test_estimates_are_alike() -> None:
-    asked = mixed_problem("dense", 5)
-    here, there = (DualAscent(device=device).prepare(asked) for device in ("cpu", "cuda"))
-    root = here.root(np.inf, NEVER).domains
-    there.root(np.inf, NEVER)
+    query = mixed_problem("dense", 5)
+    cpu_session, gpu_session = (DualAscent(device=device).prepare(query) for device in ("cpu", "cuda"))
+    root = cpu_session.root(np.inf, NEVER).domains
+    gpu_session.root(np.inf, NEVER)
     candidates = root.bounds.ambiguous().int().topk(3, dim=1).indices
-    ours = here.estimate(root, candidates, NEVER)
-    close(there.estimate(root.to(CUDA), candidates.to(CUDA), NEVER), ours, 3e-3)
+    cpu_estimates = cpu_session.estimate(root, candidates, NEVER)
+    close(gpu_session.estimate(root.to(CUDA), candidates.to(CUDA), NEVER), cpu_estimates, 3e-3)
 
 
 @gpu
@@ -245,15 +245,15 @@ def test_verdicts_are_the_same() -> None:
 
 @gpu
 def test_the_attack_finds_what_it_finds_on_the_cpu() -> None:
-    found = {"cpu": 0, "cuda": 0}
-    for device in found:
+    hits = {"cpu": 0, "cuda": 0}
+    for device in hits:
         for seed in range(6):
             case = hard_case("dense", seed, safe=False, away=0.05)
             attack = GradientAttack(device=device)
             result = search(Search(case.problem, DualAscent(device=device), BaBSR(), attack, NEVER, batch=16))
             assert result.verdict is Verdict.FALSIFIED
-            found[device] += result.bounds == 0
-    assert abs(found["cuda"] - found["cpu"]) <= 2, found
+            hits[device] += result.bounds == 0
+    assert abs(hits["cuda"] - hits["cpu"]) <= 2, hits
 
 
 @gpu
@@ -278,13 +278,13 @@ def main() -> int:
         clock = Deadline.never()
         try:
             test()
-            said = "ok"
+            outcome = "ok"
         except Exception as error:  # noqa: BLE001 - the next one still has to run
             import traceback
 
             traceback.print_exc()
-            failed, said = failed + 1, f"FAILED {type(error).__name__}"
-        print(f"{test.__name__}: {said}, {clock.elapsed():.1f} s", flush=True)  # noqa: T201 - a script's report
+            failed, outcome = failed + 1, f"FAILED {type(error).__name__}"
+        print(f"{test.__name__}: {outcome}, {clock.elapsed():.1f} s", flush=True)  # noqa: T201 - a script's report
     print(f"{len(tests) - failed} of {len(tests)} ok")  # noqa: T201 - as above
     return failed
 

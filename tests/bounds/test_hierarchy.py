@@ -34,24 +34,24 @@ kinds = st.sampled_from(tuple(KINDS))
 seeds = st.integers(0, 2**31)
 
 
-def region(network: Network, box: Box) -> Region:
+def interval_region(network: Network, box: Box) -> Region:
     enclosure = enclose(network, box.lower[None], box.upper[None])
     magnitude = [m[0] for m in enclosure.magnitude]
     return Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), magnitude, 1e-250)
 
 
-def linear(network: Network, where: Region, asked: Clause, slopes: AbstractSlopes) -> float:
+def linear(network: Network, region: Region, query_clause: Clause, slopes: AbstractSlopes) -> float:
     """The best row's bound."""
-    each: Tensor = torch.eye(len(asked.offsets), dtype=torch.float64)[None]
-    return float(bound_clause(network, where, asked, each, by_slopes(slopes)).max())
+    each: Tensor = torch.eye(len(query_clause.offsets), dtype=torch.float64)[None]
+    return float(bound_clause(network, region, query_clause, each, by_slopes(slopes)).max())
 
 
-def interval(network: Network, where: Region, asked: Clause) -> float:
+def interval(network: Network, region: Region, query_clause: Clause) -> float:
     """The best row over the box that encloses the outputs."""
-    enclosure = enclose(network, where.lower, where.upper, where.bounds)
+    enclosure = enclose(network, region.lower, region.upper, region.bounds)
     low, high = enclosure.lower[-1].reshape(-1), enclosure.upper[-1].reshape(-1)
-    a = asked.coefficients
-    return float((a.clamp(min=0) @ low + a.clamp(max=0) @ high - asked.offsets).max())
+    a = query_clause.coefficients
+    return float((a.clamp(min=0) @ low + a.clamp(max=0) @ high - query_clause.offsets).max())
 
 
 @settings(max_examples=60)
@@ -60,14 +60,14 @@ def test_interval_kw_and_crown_stay_below_the_planet_lp(kind, seed, rows, policy
     g = generator(seed)
     network = KINDS[kind](g)
     box = box_around(g, network.inputs)
-    asked = random_clause(g, network.outputs, rows)
-    where = policy.at_root(network, box, NEVER) if policy else region(network, box)
-    optimum = planet_optimum(network, box, where.bounds.lower[0], where.bounds.upper[0], asked)
+    drawn = random_clause(g, network.outputs, rows)
+    region = policy.at_root(network, box, NEVER) if policy else interval_region(network, box)
+    optimum = planet_optimum(network, box, region.bounds.lower[0], region.bounds.upper[0], drawn)
     allowed = optimum + 1e-7 * (1 + abs(optimum))
-    assert linear(network, where, asked, ParallelSlopes()) <= allowed
-    assert linear(network, where, asked, AdaptiveSlopes()) <= allowed
+    assert linear(network, region, drawn, ParallelSlopes()) <= allowed
+    assert linear(network, region, drawn, AdaptiveSlopes()) <= allowed
     if policy is None:  # intervals that were not tightened follow from the LP's own constraints
-        assert interval(network, where, asked) <= allowed
+        assert interval(network, region, drawn) <= allowed
 
 
 def test_interval_and_kw_do_not_dominate_each_other():
@@ -75,14 +75,14 @@ def test_interval_and_kw_do_not_dominate_each_other():
     least = clause([[1.0]], [0.0])
     # x - x cancels for KW, not for intervals: no ReLU is ambiguous.
     shifted = sequential(([[1.0], [1.0]], [2.0, 2.0]), ([[1.0, -1.0]], [0.0]))
-    where = region(shifted, box)
-    assert interval(shifted, where, least) == pytest.approx(-2.0)
-    assert linear(shifted, where, least, ParallelSlopes()) == pytest.approx(0.0, abs=1e-12)
+    region = interval_region(shifted, box)
+    assert interval(shifted, region, least) == pytest.approx(-2.0)
+    assert linear(shifted, region, least, ParallelSlopes()) == pytest.approx(0.0, abs=1e-12)
     # relu(x) >= 0 for intervals; KW's line from below, x / 2, is negative at -1.
     single = sequential(([[1.0]], [0.0]), ([[1.0]], [0.0]))
-    where = region(single, box)
-    assert interval(single, where, least) == pytest.approx(0.0, abs=1e-12)
-    assert linear(single, where, least, ParallelSlopes()) == pytest.approx(-0.5)
+    region = interval_region(single, box)
+    assert interval(single, region, least) == pytest.approx(0.0, abs=1e-12)
+    assert linear(single, region, least, ParallelSlopes()) == pytest.approx(-0.5)
 
 
 @pytest.mark.parametrize("policy", [PaperBounds(), TightBounds(), TightBounds(refresh=False)], ids=str)
@@ -93,13 +93,13 @@ def test_the_lp_bounder_proves_the_planet_optimum(policy, kind, seed, rows):
     g = generator(seed)
     network = KINDS[kind](g)
     box = box_around(g, network.inputs)
-    asked = problem(network, [box], [random_clause(g, network.outputs, rows)])
-    bounding = PlanetLP(policy).prepare(asked)
+    query = problem(network, [box], [random_clause(g, network.outputs, rows)])
+    bounding = PlanetLP(policy).prepare(query)
     domains, parent = bounding.root(np.inf, NEVER).domains, -np.inf
     for _ in range(5):
         for d in range(len(domains)):
             low, high, lower = domains.bounds.lower[d], domains.bounds.upper[d], float(domains.lower[d])
-            optimum = planet_optimum(network, box, low, high, asked.clauses[0])
+            optimum = planet_optimum(network, box, low, high, query.clauses[0])
             if np.isinf(lower):
                 assert np.isinf(optimum)
                 continue

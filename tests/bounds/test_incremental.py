@@ -34,13 +34,13 @@ def same(a: DomainBatch, b: DomainBatch) -> None:
 @pytest.mark.parametrize(("kind", "seed"), [("dense", 0), ("convolutional", 0), ("residual", 0), ("pooled", 1)])
 def test_jumping_between_domains_changes_no_bound(kind, seed, policy):
     """One model hops between distant domains of two clauses and two boxes; a fresh model bounds each of them alone."""
-    seen: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
     g = generator(seed)
     network = KINDS[kind](g)
     boxes = [box_around(g, network.inputs) for _ in range(2)]
     clauses = [random_clause(g, network.outputs, integer(g, 1, 3), k % 2) for k in range(3)]
-    asked = problem(network, boxes, clauses)
-    used = PlanetLP(policy).prepare(asked)
+    query = problem(network, boxes, clauses)
+    used = PlanetLP(policy).prepare(query)
     root = used.root(np.inf, NEVER).domains
     open_ = [root[torch.tensor([k])] for k in range(len(root))]
     for step in range(16):
@@ -48,22 +48,22 @@ def test_jumping_between_domains_changes_no_bound(kind, seed, policy):
         if not able:
             break
         # In turn one of the deepest, where domains get empty, and any one.
-        asked_for = children(g, able[integer(g, 0, len(able) - 1) if step % 2 else -1])
-        found = used.bound(asked_for, np.inf, NEVER).domains
-        fresh: AbstractSession = PlanetLP(policy).prepare(asked)
-        same(found, fresh.bound(asked_for, np.inf, NEVER).domains)
+        batch = children(g, able[integer(g, 0, len(able) - 1) if step % 2 else -1])
+        bounded = used.bound(batch, np.inf, NEVER).domains
+        fresh: AbstractSession = PlanetLP(policy).prepare(query)
+        same(bounded, fresh.bound(batch, np.inf, NEVER).domains)
         # One child alone, without the parent's basis, on the used model: nothing depends on the way there.
         alone = torch.tensor([step % 2])
-        cold = replace(asked_for[alone], start=BasisNumbers(torch.zeros(1, dtype=torch.int64)))
-        same(found[alone], used.bound(cold, np.inf, NEVER).domains)
-        open_ += [found[torch.tensor([k])] for k in range(2)]
-        seen["children"] += 2
-        seen["empty"] += int(torch.isinf(found.lower).sum())
+        cold = replace(batch[alone], start=BasisNumbers(torch.zeros(1, dtype=torch.int64)))
+        same(bounded[alone], used.bound(cold, np.inf, NEVER).domains)
+        open_ += [bounded[torch.tensor([k])] for k in range(2)]
+        tally["children"] += 2
+        tally["empty"] += int(torch.isinf(bounded.lower).sum())
     # At the end, the first domains again: nothing of the later ones may linger.
     same(root, used.root(np.inf, NEVER).domains)
-    print(kind, policy, dict(seen))  # noqa: T201 - pytest shows it on demand
-    assert seen["children"] >= 24
-    assert seen["empty"] > 0
+    print(kind, policy, dict(tally))  # noqa: T201 - pytest shows it on demand
+    assert tally["children"] >= 24
+    assert tally["empty"] > 0
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -72,15 +72,15 @@ def test_a_batch_is_bounded_as_its_domains_are_alone(policy):
         g = generator(7)
         network = KINDS[kind](g)
         boxes = [box_around(g, network.inputs) for _ in range(2)]
-        asked = problem(network, boxes, [random_clause(g, network.outputs, 2, k) for k in range(2)])
-        bounding = PlanetLP(policy).prepare(asked)
+        query = problem(network, boxes, [random_clause(g, network.outputs, 2, k) for k in range(2)])
+        bounding = PlanetLP(policy).prepare(query)
         domains = bounding.root(np.inf, NEVER).domains
         for _ in range(3):
             domains = domains[domains.bounds.ambiguous().any(dim=1) & torch.isfinite(domains.lower)]
             if not len(domains):
                 break
-            asked_for = children(g, domains)
-            together = bounding.bound(asked_for, np.inf, NEVER).domains
-            each = [bounding.bound(asked_for[torch.tensor([k])], np.inf, NEVER).domains for k in range(len(asked_for))]
+            batch = children(g, domains)
+            together = bounding.bound(batch, np.inf, NEVER).domains
+            each = [bounding.bound(batch[torch.tensor([k])], np.inf, NEVER).domains for k in range(len(batch))]
             same(together, DomainBatch.concatenate(each))
             domains = together

@@ -110,14 +110,14 @@ def test_single_precision_says_almost_the_same(seed, p):
 def test_on_a_gpu(p):
     box, ball, g = drawn(3, p, inputs=40)
     centre, radius = middle(box)
-    there = torch.device("cuda")
-    moved_ball = ball.to(there, torch.float64)
-    value, s = least((g * radius).to(there), centre.to(there), radius.to(there), moved_ball)
+    device = torch.device("cuda")
+    moved_ball = ball.to(device, torch.float64)
+    value, s = least((g * radius).to(device), centre.to(device), radius.to(device), moved_ball)
     expected = least(g * radius, centre, radius, ball)
     torch.testing.assert_close(value.cpu(), expected[0])
     torch.testing.assert_close(s.cpu(), expected[1])
-    lower, upper = box.lower[None].to(there), box.upper[None].to(there)
-    moved = proved_range(g[None].to(there), lower, upper, moved_ball, 1e-14)
+    lower, upper = box.lower[None].to(device), box.upper[None].to(device)
+    moved = proved_range(g[None].to(device), lower, upper, moved_ball, 1e-14)
     for a, b in zip(moved, proved_range(g[None], box.lower[None], box.upper[None], ball, 1e-14), strict=True):
         torch.testing.assert_close(a.cpu(), b)
 

@@ -63,16 +63,16 @@ kinds = st.sampled_from(tuple(KINDS))
 seeds = st.integers(0, 2**31)
 
 
-def for_clause(policy: OptimisedBounds, network: Network, box: Box, asked: Clause) -> Bounds:
-    where = policy.at_root(network, box, NEVER)
-    return for_rows(policy, network, where, asked.coefficients[None], asked.offsets[None])
+def for_clause(policy: OptimisedBounds, network: Network, box: Box, query_clause: Clause) -> Bounds:
+    region = policy.at_root(network, box, NEVER)
+    return for_rows(policy, network, region, query_clause.coefficients[None], query_clause.offsets[None])
 
 
-def for_rows(policy: OptimisedBounds, network: Network, where: Region, rows: Tensor, offsets: Tensor) -> Bounds:
+def for_rows(policy: OptimisedBounds, network: Network, region: Region, rows: Tensor, offsets: Tensor) -> Bounds:
     """Bounds at the unsafe points of several clauses, asked for until nothing more is gained."""
-    bounds = Bounds(*(side.expand(len(offsets), -1) for side in (where.bounds.lower, where.bounds.upper)))
+    bounds = Bounds(*(side.expand(len(offsets), -1) for side in (region.bounds.lower, region.bounds.upper)))
     clauses = ClauseBatch(torch.arange(len(offsets)), rows, offsets, bounds, NEVER)
-    clause_bounds = policy.for_clauses(network, where)
+    clause_bounds = policy.for_clauses(network, region)
     assert (clause_bounds is not None) == policy.conditional
     if clause_bounds is None:
         return bounds
@@ -93,11 +93,11 @@ def test_root_bounds_contain_samples_and_are_no_wider_than_those_inside(kind, se
     g = generator(seed)
     network = KINDS[kind](g)
     box = box_around(g, network.inputs)
-    found = policy.at_root(network, box, NEVER).bounds
-    contains(found, relu_inputs_at(network, samples(box, 2000).numpy()))
+    bounds = policy.at_root(network, box, NEVER).bounds
+    contains(bounds, relu_inputs_at(network, samples(box, 2000).numpy()))
     inner = TightBounds(refresh=False).at_root(network, box, NEVER).bounds
-    assert bool((found.lower >= inner.lower).all())
-    assert bool((found.upper <= inner.upper).all())
+    assert bool((bounds.lower >= inner.lower).all())
+    assert bool((bounds.upper <= inner.upper).all())
 
 
 @settings(max_examples=20)
@@ -106,8 +106,8 @@ def test_root_bounds_contain_samples_of_balls(kind, seed, p):
     g = generator(seed)
     network = KINDS[kind](g)
     box = with_ball(g, box_around(g, network.inputs), p)
-    found = OptimisedBounds().at_root(network, box, NEVER).bounds
-    contains(found, relu_inputs_at(network, ball_samples(box, 2000).numpy()))
+    bounds = OptimisedBounds().at_root(network, box, NEVER).bounds
+    contains(bounds, relu_inputs_at(network, ball_samples(box, 2000).numpy()))
 
 
 def test_ascent_tightens():
@@ -118,8 +118,8 @@ def test_ascent_tightens():
             g = generator(seed)
             network = KINDS[kind](g)
             box = box_around(g, network.inputs)
-            found, inner = (p.at_root(network, box, NEVER).bounds for p in (LONG, LONG.inner))
-            better += bool(((found.upper - found.lower) < 0.99 * (inner.upper - inner.lower)).any())
+            bounds, inner = (p.at_root(network, box, NEVER).bounds for p in (LONG, LONG.inner))
+            better += bool(((bounds.upper - bounds.lower) < 0.99 * (inner.upper - inner.lower)).any())
     assert better >= 10
 
 
@@ -133,14 +133,14 @@ def test_bounds_at_unsafe_points_contain_every_unsafe_sample(kind, seed, rows, s
     drawn = random_clause(g, network.outputs, rows)
     points = samples(box, 3000).numpy()
     margins = drawn.margins(torch.from_numpy(values_at(network, points)[-1]))
-    asked = clause(drawn.coefficients, drawn.offsets + float(margins.quantile(share)))
-    found = for_clause(LONG, network, box, asked)
+    shifted = clause(drawn.coefficients, drawn.offsets + float(margins.quantile(share)))
+    bounds = for_clause(LONG, network, box, shifted)
     unsafe = (margins - margins.quantile(share) <= 0).numpy()
     assert unsafe.any()
-    contains(found, relu_inputs_at(network, points[unsafe]))
+    contains(bounds, relu_inputs_at(network, points[unsafe]))
     whole = LONG.at_root(network, box, NEVER).bounds
-    assert bool((found.lower >= whole.lower).all())
-    assert bool((found.upper <= whole.upper).all())
+    assert bool((bounds.lower >= whole.lower).all())
+    assert bool((bounds.upper <= whole.upper).all())
 
 
 def test_unsafe_points_are_fewer():
@@ -149,12 +149,12 @@ def test_unsafe_points_are_fewer():
     for kind in ("dense", "convolutional", "residual", "pooled"):
         for seed in range(5):
             case = hard_case(kind, seed, safe=False, away=1e-2)
-            asked = case.problem.clauses[0]
+            query_clause = case.problem.clauses[0]
             box = case.problem.property.boxes[0]
             whole = LONG.at_root(case.problem.network, box, NEVER).bounds
-            found = for_clause(LONG, case.problem.network, box, asked)
-            tighter += bool(((found.upper - found.lower) < 0.9 * (whole.upper - whole.lower)).any())
-            same = for_clause(replace(LONG, unsafe_only=False), case.problem.network, box, asked)
+            bounds = for_clause(LONG, case.problem.network, box, query_clause)
+            tighter += bool(((bounds.upper - bounds.lower) < 0.9 * (whole.upper - whole.lower)).any())
+            same = for_clause(replace(LONG, unsafe_only=False), case.problem.network, box, query_clause)
             assert torch.equal(same.lower, whole.lower)
             assert torch.equal(same.upper, whole.upper)
     assert tighter >= 10
@@ -163,22 +163,22 @@ def test_unsafe_points_are_fewer():
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
 def test_bounds_at_unsafe_points_contain_every_unsafe_piece(kind):
     """By enumeration: in every piece with an unsafe point, the least one of it has ReLU inputs within the bounds."""
-    seen = 0
+    count = 0
     for seed in range(6):
         case = hard_case(kind, seed, safe=False, away=3e-2)
         network = case.problem.network
-        for number, asked in enumerate(case.problem.clauses):
-            box = case.problem.property.boxes[asked.box]
-            found = for_clause(LONG, network, box, asked)
-            for piece, margin in zip(case.pieces[asked.box], case.margins[number], strict=True):
+        for number, query_clause in enumerate(case.problem.clauses):
+            box = case.problem.property.boxes[query_clause.box]
+            bounds = for_clause(LONG, network, box, query_clause)
+            for piece, margin in zip(case.pieces[query_clause.box], case.margins[number], strict=True):
                 if margin > -1e-6 or piece.slack < 1e-6:
                     continue
-                seen += 1
+                count += 1
                 signs = np.array(piece.signs)
                 # A sign that the bounds rule out would say that this piece has no unsafe point.
-                assert not ((signs > 0) & (found.upper[0].numpy() < -1e-6)).any()
-                assert not ((signs < 0) & (found.lower[0].numpy() > 1e-6)).any()
-    assert seen >= 5
+                assert not ((signs > 0) & (bounds.upper[0].numpy() < -1e-6)).any()
+                assert not ((signs < 0) & (bounds.lower[0].numpy() > 1e-6)).any()
+    assert count >= 5
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -191,12 +191,12 @@ def test_several_clauses_at_once_are_bounded_as_each_alone(kind, rounds, monkeyp
         g = generator(seed)
         network = KINDS[kind](g)
         box = box_around(g, network.inputs)
-        asked = [random_clause(g, network.outputs, 2) for _ in range(3)]
-        where = LONG.at_root(network, box, NEVER)
-        rows, offsets = torch.stack([c.coefficients for c in asked]), torch.stack([c.offsets for c in asked])
+        clauses = [random_clause(g, network.outputs, 2) for _ in range(3)]
+        region = LONG.at_root(network, box, NEVER)
+        rows, offsets = torch.stack([c.coefficients for c in clauses]), torch.stack([c.offsets for c in clauses])
         policy = replace(LONG, rounds=rounds)
-        together = for_rows(policy, network, where, rows, offsets)
-        for k, one in enumerate(asked):
+        together = for_rows(policy, network, region, rows, offsets)
+        for k, one in enumerate(clauses):
             alone = for_clause(policy, network, box, one)
             assert bool(together.empty()[k]) == bool(alone.empty())
             if bool(alone.empty()):  # nothing unsafe there; a clause alone stops, among others it goes on
@@ -210,10 +210,10 @@ def test_in_pieces_the_bounds_are_the_same(monkeypatch):
     g = generator(1)
     network = KINDS["dense"](g)
     box = box_around(g, network.inputs)
-    asked = random_clause(g, network.outputs, 2)
-    whole = for_clause(LONG, network, box, asked)
+    drawn = random_clause(g, network.outputs, 2)
+    whole = for_clause(LONG, network, box, drawn)
     monkeypatch.setattr(optimised, "CHUNK", 2)
-    parts = for_clause(LONG, network, box, asked)
+    parts = for_clause(LONG, network, box, drawn)
     torch.testing.assert_close(parts.lower, whole.lower, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(parts.upper, whole.upper, rtol=1e-6, atol=1e-6)
 
@@ -223,8 +223,8 @@ def test_what_cannot_be_afforded_is_left_out(monkeypatch):
     g = generator(1)
     network = KINDS["dense"](g)
     box = box_around(g, network.inputs)
-    found, inner = (p.at_root(network, box, NEVER).bounds for p in (LONG, LONG.inner))
-    assert torch.equal(found.lower, inner.lower)
+    bounds, inner = (p.at_root(network, box, NEVER).bounds for p in (LONG, LONG.inner))
+    assert torch.equal(bounds.lower, inner.lower)
     assert torch.equal(for_clause(LONG, network, box, random_clause(g, network.outputs, 1)).upper, inner.upper)
 
 
@@ -256,14 +256,14 @@ def test_bounds_of_wildly_scaled_networks_hold_exactly(seed, thin, rows):
     points = samples(box, 12)
     exact = [exact_values_at(network, x) for x in points.tolist()]
     middle = sorted(float(exact_margin(drawn, v[-1])) for v in exact)[6]
-    asked = problem(network, [box], [clause(drawn.coefficients, drawn.offsets + middle + 1e-6 * abs(middle))])
+    query = problem(network, [box], [clause(drawn.coefficients, drawn.offsets + middle + 1e-6 * abs(middle))])
     root = LONG.at_root(network, box, NEVER).bounds
-    at_unsafe = for_clause(LONG, network, box, asked.clauses[0])
-    lower = float(DualAscent(intermediate=LONG).prepare(asked).root(0.0, NEVER).domains.lower)
+    at_unsafe = for_clause(LONG, network, box, query.clauses[0])
+    lower = float(DualAscent(intermediate=LONG).prepare(query).root(0.0, NEVER).domains.lower)
     unsafe = 0
     for v in exact:
         inside = [z for i in network.relus for z in v[network.nodes[i].inputs[0]]]
-        margin = exact_margin(asked.clauses[0], v[-1])
+        margin = exact_margin(query.clauses[0], v[-1])
         for bounds in (root, at_unsafe) if margin <= 0 else (root,):
             for l, u, z in zip(bounds.lower[0].tolist(), bounds.upper[0].tolist(), inside, strict=True):
                 assert not np.isfinite(l) or Fraction(l) <= z
@@ -282,11 +282,11 @@ def test_without_the_rounding_error_that_test_fails(monkeypatch):
         network = sequential((wild(g, 4, 2), wild(g, 4)), (wild(g, 4, 4), wild(g, 4)), (wild(g, 2, 4), wild(g, 2)))
         centre = normal(g, 2)
         box = Box(centre, centre + 1e-12 * torch.rand(2, generator=g).double())
-        found = LONG.at_root(network, box, NEVER).bounds
+        bounds = LONG.at_root(network, box, NEVER).bounds
         for x in samples(box, 6).tolist():
             v = exact_values_at(network, x)
             inside = [z for i in network.relus for z in v[network.nodes[i].inputs[0]]]
-            sides = zip(found.lower[0].tolist(), found.upper[0].tolist(), inside, strict=True)
+            sides = zip(bounds.lower[0].tolist(), bounds.upper[0].tolist(), inside, strict=True)
             broken += any(Fraction(l) > z or z > Fraction(u) for l, u, z in sides)
     assert broken >= 3
 
@@ -351,24 +351,24 @@ def scaled_case(kind: str, seed: int, *, safe: bool) -> Case:
 def test_rescaling_changes_the_weights_and_not_the_function():
     for kind in ("dense", "convolutional"):
         for seed in range(3):
-            ours, theirs = (c.problem for c in (scaled_case(kind, seed, safe=True), hard_case(kind, seed, safe=True)))
-            points = samples(ours.property.boxes[0], 50).numpy()
-            np.testing.assert_allclose(values_at(ours.network, points)[-1], values_at(theirs.network, points)[-1])
-            assert (relu_inputs_at(ours.network, points) != relu_inputs_at(theirs.network, points)).any()
+            scaled, plain = (c.problem for c in (scaled_case(kind, seed, safe=True), hard_case(kind, seed, safe=True)))
+            points = samples(scaled.property.boxes[0], 50).numpy()
+            np.testing.assert_allclose(values_at(scaled.network, points)[-1], values_at(plain.network, points)[-1])
+            assert (relu_inputs_at(scaled.network, points) != relu_inputs_at(plain.network, points)).any()
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
 def test_verdicts_on_badly_scaled_networks_are_enumerations(kind):
     """Ascent in float32 finds little there; the proof in float64 closes nothing that is not safe."""
-    seen: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
     for seed in range(6):
         for safe in (True, False):
             case = scaled_case(kind, seed, safe=safe)
             judged = Judged(DualAscent(intermediate=OptimisedBounds()), case, conditional=True)
             result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=16))
             assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
-            seen[result.verdict.value] += 1
-    assert seen["verified"] == seen["falsified"] == 6
+            tally[result.verdict.value] += 1
+    assert tally["verified"] == tally["falsified"] == 6
 
 
 def test_the_minimum_over_optimised_bounds():
@@ -389,8 +389,8 @@ def test_a_network_of_one_layer_or_none():
         box = Box(tensor([-1.0, -1.0]), tensor([1.0, 1.0]))
         bounds = for_clause(OptimisedBounds(), network, box, clause([[1.0]], [0.0]))
         assert bounds.lower.shape == (1, network.neurons)
-        asked = problem(network, [box], [clause([[1.0]], [-3.0])])
-        result = search(Search(asked, DualAscent(intermediate=OptimisedBounds()), BaBSR(), NoAttack(), NEVER))
+        query = problem(network, [box], [clause([[1.0]], [-3.0])])
+        result = search(Search(query, DualAscent(intermediate=OptimisedBounds()), BaBSR(), NoAttack(), NEVER))
         assert result.verdict is Verdict.VERIFIED
 
 
@@ -400,11 +400,11 @@ def test_clauses_that_close_between_two_calls_do_not_disturb_the_others(monkeypa
     g = generator(2)
     network = KINDS["dense"](g)
     box = box_around(g, network.inputs)
-    where = LONG.at_root(network, box, NEVER)
+    region = LONG.at_root(network, box, NEVER)
     clauses = [random_clause(g, network.outputs, 1) for _ in range(3)]
     rows, offsets = torch.stack([c.coefficients for c in clauses]), torch.stack([c.offsets for c in clauses])
-    bounds = Bounds(where.bounds.lower.expand(3, -1), where.bounds.upper.expand(3, -1))
-    clause_bounds = LONG.for_clauses(network, where)
+    bounds = Bounds(region.bounds.lower.expand(3, -1), region.bounds.upper.expand(3, -1))
+    clause_bounds = LONG.for_clauses(network, region)
     assert clause_bounds is not None
     first = clause_bounds.tightened(ClauseBatch(torch.arange(3), rows, offsets, bounds, NEVER))
     left = torch.tensor([0, 2])
@@ -417,12 +417,12 @@ def test_weights_that_ascent_should_never_find_prove_nothing_wrong(monkeypatch):
     """A negative weight of a constraint would make the bound wrong: the proof does not take ascent's word for it."""
     run = Ascent.run
 
-    def spoilt(self: Ascent, climber: Climber, asked: Functionals, *others: Any, **named: Any) -> Ascended:
-        found = run(self, climber, asked, *others, **named)
-        if not asked.cone:
-            return found
-        logits = torch.where(torch.rand(found.duals.logits.shape) < 0.5, -1.0, found.duals.logits)
-        return replace(found, duals=Duals(found.duals.p, logits))
+    def spoilt(self: Ascent, climber: Climber, functionals: Functionals, *others: Any, **named: Any) -> Ascended:
+        ascended = run(self, climber, functionals, *others, **named)
+        if not functionals.cone:
+            return ascended
+        logits = torch.where(torch.rand(ascended.duals.logits.shape) < 0.5, -1.0, ascended.duals.logits)
+        return replace(ascended, duals=Duals(ascended.duals.p, logits))
 
     monkeypatch.setattr(Ascent, "run", spoilt)
     for kind in ("dense", "residual"):

@@ -46,7 +46,7 @@ NETWORKS = {"dense": dense, "convolutional": convolutional, "residual": residual
 KINDS = [(kind, seed) for kind in ("dense", "convolutional", "residual", "pooled") for seed in (1, 4)]
 
 
-def asked(kind: str, seed: int) -> Problem:
+def half_unsafe_problem(kind: str, seed: int) -> Problem:
     """One clause of one row, unsafe at about half of the points, so that all domains stay open."""
     g = generator(seed)
     network = NETWORKS[kind](g)
@@ -77,32 +77,32 @@ def test_the_multipliers_prove_the_bound(name, kind, seed, monkeypatch):
     to a ReLU is what its own multipliers add up to.
     """
     ascend_in_float64(monkeypatch)
-    question = asked(kind, seed)
-    bounding = BOUNDERS[name].prepare(question)
+    query = half_unsafe_problem(kind, seed)
+    bounding = BOUNDERS[name].prepare(query)
     domains = open_domains(bounding)
-    found = relaxation_of(bounding, domains)
-    assert all(bool((part >= 0).all()) for part in (found.zero, found.above, found.below))
-    passed = checked_passing(domains, found)
-    network = question.network
-    where = FIXED.at_root(network, question.property.boxes[0], NEVER).with_bounds(domains.bounds)
-    proved = bound_functionals(network, where, len(network.nodes) - 1, domains.functional[:, None], passed)
-    torch.testing.assert_close(proved.lower[:, 0] - question.clauses[0].offsets[0], domains.lower, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.value.double(), domains.lower, rtol=1e-4, atol=1e-4)
+    relaxation = relaxation_of(bounding, domains)
+    assert all(bool((part >= 0).all()) for part in (relaxation.zero, relaxation.above, relaxation.below))
+    passed = checked_passing(domains, relaxation)
+    network = query.network
+    region = FIXED.at_root(network, query.property.boxes[0], NEVER).with_bounds(domains.bounds)
+    proved = bound_functionals(network, region, len(network.nodes) - 1, domains.functional[:, None], passed)
+    torch.testing.assert_close(proved.lower[:, 0] - query.clauses[0].offsets[0], domains.lower, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(relaxation.value.double(), domains.lower, rtol=1e-4, atol=1e-4)
 
 
-def checked_passing(domains: DomainBatch, found: Relaxation) -> PassRelu:
+def checked_passing(domains: DomainBatch, relaxation: Relaxation) -> PassRelu:
     """Every ReLU passed as the relaxation's multipliers say, compared with what arrives at it."""
-    ambiguous = domains.bounds.ambiguous()[:, found.neurons]
+    ambiguous = domains.bounds.ambiguous()[:, relaxation.neurons]
 
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         del upper
         lam = nu * (lower >= 0)
-        mine = ((found.neurons >= part.start) & (found.neurons < part.stop)).nonzero()[:, 0]
-        columns = found.neurons[mine] - part.start
-        total = (found.zero + found.above - found.below)[:, mine].double()
-        arrived = torch.where(ambiguous[:, mine], nu[:, 0, columns], 0.0)
+        in_part = ((relaxation.neurons >= part.start) & (relaxation.neurons < part.stop)).nonzero()[:, 0]
+        columns = relaxation.neurons[in_part] - part.start
+        total = (relaxation.zero + relaxation.above - relaxation.below)[:, in_part].double()
+        arrived = torch.where(ambiguous[:, in_part], nu[:, 0, columns], 0.0)
         torch.testing.assert_close(arrived, total, rtol=1e-4, atol=1e-4)
-        lam[:, 0, columns] = found.through[:, mine].double()
+        lam[:, 0, columns] = relaxation.through[:, in_part].double()
         return lam, torch.arange(nu.shape[-1])
 
     return pass_relu
@@ -113,22 +113,25 @@ def checked_passing(domains: DomainBatch, found: Relaxation) -> PassRelu:
 def test_the_point_attains_the_bound(name, kind, seed, monkeypatch):
     """z and x lie on the lines that are used, and in the domain's bounds where the LP has them."""
     ascend_in_float64(monkeypatch)
-    question = asked(kind, seed)
-    bounding = BOUNDERS[name].prepare(question)
+    query = half_unsafe_problem(kind, seed)
+    bounding = BOUNDERS[name].prepare(query)
     domains = open_domains(bounding)
-    found = relaxation_of(bounding, domains)
-    box = question.property.boxes[0]
-    assert bool(((found.point >= box.lower) & (found.point <= box.upper)).all())
-    low, high = (side[:, found.neurons] for side in (domains.bounds.lower, domains.bounds.upper))
+    relaxation = relaxation_of(bounding, domains)
+    box = query.property.boxes[0]
+    assert bool(((relaxation.point >= box.lower) & (relaxation.point <= box.upper)).all())
+    low, high = (side[:, relaxation.neurons] for side in (domains.bounds.lower, domains.bounds.upper))
     slope = chord(low, high)
-    top = slope * (found.before - low)
+    top = slope * (relaxation.before - low)
     ambiguous = (low < 0) & (high > 0)
-    on_chord = ambiguous & (found.below > 1e-3)
-    torch.testing.assert_close(found.after.double()[on_chord], top[on_chord].double(), rtol=1e-4, atol=1e-4)
+    on_chord = ambiguous & (relaxation.below > 1e-3)
+    torch.testing.assert_close(relaxation.after.double()[on_chord], top[on_chord].double(), rtol=1e-4, atol=1e-4)
     if name == "lp":
-        for used, line in ((found.zero, torch.zeros_like(found.before)), (found.above, found.before)):
+        for used, line in (
+            (relaxation.zero, torch.zeros_like(relaxation.before)),
+            (relaxation.above, relaxation.before),
+        ):
             at = ambiguous & (used > 1e-6)
-            torch.testing.assert_close(found.after[at], line[at], rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(relaxation.after[at], line[at], rtol=1e-6, atol=1e-6)
 
 
 def test_both_bounders_agree(monkeypatch):
@@ -138,10 +141,10 @@ def test_both_bounders_agree(monkeypatch):
     ascend_in_float64(monkeypatch)
     agree, count = 0, 0
     for kind, seed in KINDS:
-        question = asked(kind, seed)
+        query = half_unsafe_problem(kind, seed)
         both = {}
         for name, bounder in BOUNDERS.items():
-            bounding = bounder.prepare(question)
+            bounding = bounder.prepare(query)
             root = bounding.root(torch.inf, NEVER).domains
             both[name] = root, relaxation_of(bounding, root)
         (exact, lp), (near, dual) = both["lp"], both["dual"]
@@ -155,21 +158,21 @@ def test_both_bounders_agree(monkeypatch):
     assert agree >= count - 2  # elsewhere several multipliers are as good
 
 
-def unique(question: Problem, found: Relaxation) -> Tensor:
+def unique(query: Problem, relaxation: Relaxation) -> Tensor:
     """Which multipliers [3, n] of the root's LP (`zero`, `above`, `below`) are the only ones possible.
 
     The least value is a piecewise linear function of how far a constraint is moved, and its slopes to both sides are
     the least and the largest multiplier that the constraint can have. The LP is written down here once more.
     """
-    net = reduce(question.network, FIXED.at_root(question.network, question.property.boxes[0], NEVER), NEVER)
+    net = reduce(query.network, FIXED.at_root(query.network, query.property.boxes[0], NEVER), NEVER)
     n, inputs = len(net.neurons), net.inputs.shape[1]
-    assert torch.equal(net.neurons, found.neurons)
+    assert torch.equal(net.neurons, relaxation.neurons)
     side = torch.cat([net.inputs, net.between], dim=1)  # z, then y, of (s, x)
     z, own = side[:n], torch.cat([torch.zeros(n, inputs, dtype=torch.float64), torch.eye(n, dtype=torch.float64)], 1)
     slope, centre = chord(net.lower, net.upper), net.centre[:n]
     above, below = z - own, own - slope[:, None] * z
     limits = torch.cat([torch.zeros(n), -centre, slope * (centre - net.lower)])
-    cost = question.clauses[0].coefficients[0] @ side[n:]
+    cost = query.clauses[0].coefficients[0] @ side[n:]
     sides = [(-1, 1)] * inputs + [(None, None)] * n
 
     def least(moved: Tensor) -> float:
@@ -183,7 +186,7 @@ def unique(question: Problem, found: Relaxation) -> Tensor:
     slopes = [((start - least(move)) / far, (least(-move) - start) / far) for move in moves]
     low, high = torch.tensor(slopes, dtype=torch.float64).T.reshape(2, 3, n)
     size = float(high.abs().max())
-    exact = torch.stack([found.zero, found.above, found.below])[:, 0].double()
+    exact = torch.stack([relaxation.zero, relaxation.above, relaxation.below])[:, 0].double()
     assert bool(((exact >= low - 1e-2 * size) & (exact <= high + 1e-2 * size)).all())  # what the bounder's LP found
     only: Tensor = high - low <= 1e-2 * size + 1e-9
     return only
@@ -194,12 +197,15 @@ def test_multipliers_agree_where_the_lps_are_unique(monkeypatch):
     ascend_in_float64(monkeypatch)
     alone, count = 0, 0
     for kind, seed in KINDS:
-        question, found = asked(kind, seed), {}
+        query, relaxations = half_unsafe_problem(kind, seed), {}
         for name, bounder in BOUNDERS.items():
-            bounding = bounder.prepare(question)
-            found[name] = relaxation_of(bounding, bounding.root(torch.inf, NEVER).domains)
-        lp, dual = (torch.stack([found[name].zero, found[name].above, found[name].below])[:, 0] for name in found)
-        only = unique(question, found["lp"])
+            bounding = bounder.prepare(query)
+            relaxations[name] = relaxation_of(bounding, bounding.root(torch.inf, NEVER).domains)
+        lp, dual = (
+            torch.stack([relaxations[name].zero, relaxations[name].above, relaxations[name].below])[:, 0]
+            for name in relaxations
+        )
+        only = unique(query, relaxations["lp"])
         torch.testing.assert_close(dual[only].double(), lp[only].double(), rtol=0, atol=0.05 * float(lp.abs().max()))
         alone, count = alone + int(only.sum()), count + only.numel()
         sys.stdout.write(f"{kind} {seed}: {int(only.sum())} of {only.numel()} multipliers are unique\n")
@@ -207,7 +213,7 @@ def test_multipliers_agree_where_the_lps_are_unique(monkeypatch):
 
 
 def test_bounders_without_duals_say_so():
-    bounding = LinearBounds().prepare(asked("dense", 1))
+    bounding = LinearBounds().prepare(half_unsafe_problem("dense", 1))
     domains = bounding.root(0.0, NEVER).domains
     assert bounding.capabilities.relaxations is None
     assert CountedLookAhead(bounding, NEVER, domains).relaxed(domains) is None

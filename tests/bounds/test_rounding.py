@@ -80,26 +80,26 @@ def all_hold(network: Network, box: Box, seed: int = 0) -> bool:
     good = all(
         exactly_inside(enclosure.lower[i], enclosure.upper[i], v[i]) for v in values for i in range(len(network.nodes))
     )
-    where = Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), *_errors(enclosure))
+    region = Region(box.lower[None], box.upper[None], enclosure.relu_inputs(network), *_errors(enclosure))
     for slopes in SLOPES:
         for i in range(1, len(network.nodes)):
-            found = bound_elements(network, where, i, torch.arange(network.nodes[i].size), slopes, NEVER)
-            good &= all(exactly_inside(found.lower, found.upper, v[i]) for v in values)
+            bounds = bound_elements(network, region, i, torch.arange(network.nodes[i].size), slopes, NEVER)
+            good &= all(exactly_inside(bounds.lower, bounds.upper, v[i]) for v in values)
     g = generator(seed)
     last = len(network.nodes) - 1
-    asked = random_clause(g, network.outputs, 3)
+    drawn = random_clause(g, network.outputs, 3)
     weights = torch.rand(1, 2, 3, generator=g).double()
     rules = [by_slopes(s) for s in SLOPES] + [by_multipliers(normal(g, 1, network.neurons))]
     for rule in rules:
         functionals = wild(g, 1, 2, network.outputs)
-        proved = bound_functionals(network, where, last, functionals, rule)
-        lower = bound_clause(network, where, asked, weights, rule)
+        proved = bound_functionals(network, region, last, functionals, rule)
+        lower = bound_clause(network, region, drawn, weights, rule)
         for v in values:
             exact = [_dot(row, v[last]) for row in functionals[0].tolist()]
             good &= exactly_inside(proved.lower, proved.upper, exact)
             rows = [
                 _dot(r, v[last]) - Fraction(b)
-                for r, b in zip(asked.coefficients.tolist(), asked.offsets.tolist(), strict=True)
+                for r, b in zip(drawn.coefficients.tolist(), drawn.offsets.tolist(), strict=True)
             ]
             exact = [_dot(w, rows) for w in weights[0].tolist()]
             good &= exactly_inside(lower, torch.full_like(lower, torch.inf), exact)
@@ -145,11 +145,11 @@ def test_one_cancellation_by_hand(monkeypatch):
     x = tensor([[1.0]])
     exact = exact_values_at(sequential(*layers), [1.0])[-1]
     assert exact == [1]
-    found = enclose(sequential(*layers), x, x)
-    assert exactly_inside(found.lower[-1], found.upper[-1], exact)
+    enclosure = enclose(sequential(*layers), x, x)
+    assert exactly_inside(enclosure.lower[-1], enclosure.upper[-1], exact)
     monkeypatch.setattr(Network, "rounding", 0.0)
-    found = enclose(sequential(*layers), x, x)
-    assert not exactly_inside(found.lower[-1], found.upper[-1], exact)
+    enclosure = enclose(sequential(*layers), x, x)
+    assert not exactly_inside(enclosure.lower[-1], enclosure.upper[-1], exact)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -159,15 +159,15 @@ def test_root_bounds_of_wildly_scaled_networks_hold_exactly(policy, seed):
     g = generator(seed)
     network = wild_network(g)
     box = thin_box(g, network.inputs)
-    asked = problem(network, [box], [random_clause(g, network.outputs, integer(g, 1, 3))])
-    found = PlanetLP(policy).prepare(asked).root(np.inf, NEVER).domains
-    lower = float(found.lower)
+    query = problem(network, [box], [random_clause(g, network.outputs, integer(g, 1, 3))])
+    root = PlanetLP(policy).prepare(query).root(np.inf, NEVER).domains
+    lower = float(root.lower)
     for x in samples(box, 6).tolist():
         values = exact_values_at(network, x)
         inside = [v for i in network.relus for v in values[network.nodes[i].inputs[0]]]
-        assert exactly_inside(found.bounds.lower, found.bounds.upper, inside)
+        assert exactly_inside(root.bounds.lower, root.bounds.upper, inside)
         assert not np.isposinf(lower)
-        assert not np.isfinite(lower) or Fraction(lower) <= exact_margin(asked.clauses[0], values[-1])
+        assert not np.isfinite(lower) or Fraction(lower) <= exact_margin(query.clauses[0], values[-1])
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -176,11 +176,11 @@ def test_bounds_hold_where_products_underflow(policy):
     weights = (1e-200, 1e-200, 1e300, 1e300, -1.0)
     network = sequential(*(([[w]], [float(w < 0)]) for w in weights))
     box = Box(tensor([0.5]), tensor([1.0]))
-    asked = problem(network, [box], [clause([[1.0]], [0.0])])
-    exact = exact_margin(asked.clauses[0], exact_values_at(network, [1.0])[-1])
+    query = problem(network, [box], [clause([[1.0]], [0.0])])
+    exact = exact_margin(query.clauses[0], exact_values_at(network, [1.0])[-1])
     assert exact < -1e199
     for cutoff in (0.0, np.inf):
-        lower = float(PlanetLP(policy).prepare(asked).root(cutoff, NEVER).domains.lower)
+        lower = float(PlanetLP(policy).prepare(query).root(cutoff, NEVER).domains.lower)
         assert not lower > exact
     assert all_hold(network, box)
 
@@ -194,14 +194,14 @@ def test_numbers_beyond_float64_prove_nothing(policy):
         ([[1.0, -1.0]], [0.0]),
     )
     box = Box(tensor([0.0]), tensor([1e-300]))
-    asked = problem(network, [box], [clause([[1e-100]], [0.0])])
-    found = PlanetLP(policy).prepare(asked).root(np.inf, NEVER).domains
+    query = problem(network, [box], [clause([[1e-100]], [0.0])])
+    root = PlanetLP(policy).prepare(query).root(np.inf, NEVER).domains
     for x in samples(box, 30).tolist():
         values = exact_values_at(network, x)
         inside = [v for i in network.relus for v in values[network.nodes[i].inputs[0]]]
-        assert exactly_inside(found.bounds.lower, found.bounds.upper, inside)
-        lower = float(found.lower)
-        assert not np.isfinite(lower) or Fraction(lower) <= exact_margin(asked.clauses[0], values[-1])
+        assert exactly_inside(root.bounds.lower, root.bounds.upper, inside)
+        lower = float(root.lower)
+        assert not np.isfinite(lower) or Fraction(lower) <= exact_margin(query.clauses[0], values[-1])
         assert not np.isposinf(lower)
 
 
@@ -216,14 +216,14 @@ def test_overflow_proves_nothing(seed, size):
     )
     low = normal(g, 2) * 1e-3
     box = Box(low, low + torch.rand(2, generator=g).double())
-    asked = problem(network, [box], [random_clause(g, 2, 2)])
+    query = problem(network, [box], [random_clause(g, 2, 2)])
     for policy in POLICIES:
         try:
-            found = PlanetLP(policy).prepare(asked).root(np.inf, NEVER).domains
+            root = PlanetLP(policy).prepare(query).root(np.inf, NEVER).domains
         except NetworkError:
             continue  # refused, since nothing could be proved
-        lower = float(found.lower)
+        lower = float(root.lower)
         assert not np.isposinf(lower)
         for x in samples(box, 10).tolist():
             values = exact_values_at(network, x)
-            assert not np.isfinite(lower) or Fraction(lower) <= exact_margin(asked.clauses[0], values[-1])
+            assert not np.isfinite(lower) or Fraction(lower) <= exact_margin(query.clauses[0], values[-1])

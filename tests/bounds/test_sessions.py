@@ -58,9 +58,9 @@ def test_every_object_of_a_session_has_its_capability():
 def test_sessions_are_capable_of_what_their_bounder_offers(name, halves, relu_bounds):
     bounder = made(name, halves=halves, relu_bounds=relu_bounds)
     capabilities = bounder.prepare(hard_case("dense", 5, safe=True).problem).capabilities
-    there = {need for need, (field, _) in OBJECTS.items() if getattr(capabilities, field) is not None}
-    assert there == bounder.offers - {Capability.SHADOW_PRICES}
-    for need in there:
+    offered = {need for need, (field, _) in OBJECTS.items() if getattr(capabilities, field) is not None}
+    assert offered == bounder.offers - {Capability.SHADOW_PRICES}
+    for need in offered:
         field, kind = OBJECTS[need]
         assert isinstance(getattr(capabilities, field), kind)
 
@@ -86,11 +86,11 @@ def test_a_rule_meets_bounds_that_offer_what_it_needs(rule):
 
 @pytest.mark.parametrize(("name", "halves"), WAYS)
 def test_capabilities_answer_about_every_domain(name, halves):
-    asked = hard_case("dense", 5, safe=True).problem
-    session = made(name, halves=halves).prepare(asked)
+    problem = hard_case("dense", 5, safe=True).problem
+    session = made(name, halves=halves).prepare(problem)
     domains = session.root(0.0, NEVER).domains
     capabilities, count = session.capabilities, len(domains)
-    boxes = [asked.property.boxes[c.box] for c in asked.clauses]
+    boxes = [problem.property.boxes[c.box] for c in problem.clauses]
     low, high = torch.stack([box.lower for box in boxes]), torch.stack([box.upper for box in boxes])
     if capabilities.estimates is not None:
         choices = session.splittable(domains).int().topk(2, dim=1).indices
@@ -108,9 +108,9 @@ def test_capabilities_answer_about_every_domain(name, halves):
         parts = capabilities.input_parts.parts(domains)
         assert torch.equal(parts.lower, low)
         assert torch.equal(parts.upper, high)
-        assert session.splittable(domains).shape == (count, asked.network.neurons + asked.network.inputs)
+        assert session.splittable(domains).shape == (count, problem.network.neurons + problem.network.inputs)
     else:
-        assert session.splittable(domains).shape == (count, asked.network.neurons)
+        assert session.splittable(domains).shape == (count, problem.network.neurons)
     if capabilities.unsafe_boxes is not None:
         lower, upper = capabilities.unsafe_boxes.unsafe_boxes(domains)
         assert bool(((lower >= low - 1e-9) & (upper <= high + 1e-9)).all())
@@ -134,8 +134,8 @@ def test_sessions_refuse_what_another_packed(name, halves):
 
 
 def test_domains_of_one_bounder_are_not_anothers():
-    asked = hard_case("dense", 5, safe=True).problem
-    sessions = [bounder.prepare(asked) for bounder in (PlanetLP(), LinearBounds(), DualAscent())]
+    problem = hard_case("dense", 5, safe=True).problem
+    sessions = [bounder.prepare(problem) for bounder in (PlanetLP(), LinearBounds(), DualAscent())]
     roots = [session.root(0.0, NEVER).domains for session in sessions]
     children = [split(root, root.bounds.ambiguous().int().argmax(dim=1)) for root in roots]
     for k, session in enumerate(sessions):

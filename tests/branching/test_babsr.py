@@ -63,8 +63,8 @@ def slow_scores(
     return s, t
 
 
-def some_domains(asked: Problem, g: torch.Generator, splits: int) -> DomainBatch:
-    bounding = PlanetLP(PaperBounds()).prepare(asked)
+def some_domains(query: Problem, g: torch.Generator, splits: int) -> DomainBatch:
+    bounding = PlanetLP(PaperBounds()).prepare(query)
     domains = bounding.root(np.inf, NEVER).domains
     for _ in range(splits):
         live = domains[domains.bounds.ambiguous().any(dim=1) & torch.isfinite(domains.lower)]
@@ -81,14 +81,14 @@ def test_scores_are_the_formula(kind, seed, splits, worse_side):
     g = generator(seed)
     network = KINDS[kind](g)
     clauses = [random_clause(g, network.outputs, 2) for _ in range(2)]
-    asked = problem(network, [box_around(g, network.inputs)], clauses)
-    domains = some_domains(asked, g, splits)
-    found = scores(network, local_bias(network), domains, worse_side=worse_side)
+    query = problem(network, [box_around(g, network.inputs)], clauses)
+    domains = some_domains(query, g, splits)
+    computed = scores(network, local_bias(network), domains, worse_side=worse_side)
     for d in range(len(domains)):
         lower, upper = domains.bounds.lower[d].numpy(), domains.bounds.upper[d].numpy()
         s, t = slow_scores(network, lower, upper, domains.functional[d].numpy(), worse_side=worse_side)
-        np.testing.assert_allclose(found.score[d].numpy(), s, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(found.intercept[d].numpy(), t, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(computed.score[d].numpy(), s, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(computed.intercept[d].numpy(), t, rtol=1e-9, atol=1e-12)
 
 
 @settings(max_examples=20)
@@ -111,10 +111,10 @@ def test_scores_by_hand():
     """One layer: z in [-1, 3], bias 2, coefficient -1: a = 3/4, B = 3/4."""
     network = sequential(([[2.0]], [2.0]), ([[-1.0]], [0.0]))
     domain = domains_of(Bounds(tensor([[-1.0]]), tensor([[3.0]])), tensor([[1.0]]))
-    found = scores(network, local_bias(network), domain)
+    computed = scores(network, local_bias(network), domain)
     # max(2 * -1 * (3/4 - 1), 2 * -1 * 3/4) + min(-1, 0) * 3/4 = 1/2 - 3/4
-    assert float(found.score) == pytest.approx(0.25)
-    assert float(found.intercept) == pytest.approx(-0.75)
+    assert float(computed.score) == pytest.approx(0.25)
+    assert float(computed.intercept) == pytest.approx(-0.75)
     # min(2 * -1 * (3/4 - 1), 2 * -1 * 3/4) + min(-1, 0) * 3/4 = -3/2 - 3/4
     assert float(scores(network, local_bias(network), domain, worse_side=True).score) == pytest.approx(2.25)
 
@@ -138,10 +138,10 @@ def decide(
 ) -> tuple[list[int], BaBSRMemory]:
     """What the rule chooses in one batch, where the scores are `s` and `t` [domains, 6]."""
     monkeypatch.setattr("bough.branching.babsr.scores", lambda network, bias, domains, worse_side: Scores(s, t))
-    asked = three_layers()
+    query = three_layers()
     wide = torch.ones_like(s) if ambiguous is None else ambiguous.double()
     domains = domains_of(Bounds(-torch.ones_like(s), wide), torch.ones(1, 1).double())
-    decision = BaBSR().decide(memory or BaBSR().prepare(asked), domains)
+    decision = BaBSR().decide(memory or BaBSR().prepare(query), domains)
     assert decision.neurons.shape == (len(domains),)
     assert isinstance(decision.memory, BaBSRMemory)
     return decision.neurons.tolist(), decision.memory
@@ -153,8 +153,8 @@ def one_by_one(
     """As `decide`, in batches of one domain, as the authors decide."""
     chosen, memory = list[int](), BaBSR().prepare(three_layers())
     for d in range(len(s)):
-        mine = None if ambiguous is None else ambiguous[d : d + 1]
-        more, memory = decide(monkeypatch, s[d : d + 1], t[d : d + 1], memory, mine)
+        own_ambiguous = None if ambiguous is None else ambiguous[d : d + 1]
+        more, memory = decide(monkeypatch, s[d : d + 1], t[d : d + 1], memory, own_ambiguous)
         chosen += more
     return chosen, memory
 
@@ -233,16 +233,16 @@ def test_what_is_chosen_is_ambiguous(kind, seed, splits, worse_side, count):
     """And of several that are ranked, no two are one; the first is what is chosen."""
     g = generator(seed)
     network = KINDS[kind](g)
-    asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
-    domains = some_domains(asked, g, splits)
+    query = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 1)])
+    domains = some_domains(query, g, splits)
     domains = domains[domains.bounds.ambiguous().sum(dim=1) >= count]
     if len(domains):
         rule = BaBSR(worse_side=worse_side)
-        chosen = rule.rank(rule.prepare(asked), domains, BLIND, count)
+        chosen = rule.rank(rule.prepare(query), domains, BLIND, count)
         assert chosen.shape == (len(domains), count)
         assert bool(domains.bounds.ambiguous().gather(1, chosen).all())
         assert all(len(set(row)) == count for row in chosen.tolist())
-        assert torch.equal(chosen[:, 0], rule.decide(rule.prepare(asked), domains).neurons)
+        assert torch.equal(chosen[:, 0], rule.decide(rule.prepare(query), domains).neurons)
 
 
 def test_the_bias_is_the_constant_part_of_every_relus_input():
@@ -253,5 +253,5 @@ def test_the_bias_is_the_constant_part_of_every_relus_input():
     builder = GraphBuilder()
     x = builder.relu(builder.conv(builder.input((1, 3, 3)), weight, bias))
     y = builder.relu(builder.linear(builder.reshape(x, (8,)), normal(g, 2, 8), tensor([3.0, 4.0])))
-    found = local_bias(builder.build(y))
-    assert found.tolist() == [*[float(bias[0])] * 4, *[float(bias[1])] * 4, 3.0, 4.0]
+    biases = local_bias(builder.build(y))
+    assert biases.tolist() == [*[float(bias[0])] * 4, *[float(bias[1])] * 4, 3.0, 4.0]

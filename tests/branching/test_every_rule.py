@@ -46,9 +46,9 @@ def rule_named(name: str) -> AbstractBrancher[Any]:
     return ENTRIES[name].make(RuleSettings(seed=3))
 
 
-def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
+def open_domains(problem: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains of every depth up to one."""
-    session = bounder.prepare(asked)
+    session = bounder.prepare(problem)
     depths = [_open(session.root(0.0, NEVER).domains)]
     for _ in range(depth):
         if len(depths[-1]):
@@ -73,26 +73,26 @@ def look_at(session: AbstractSession, domains: DomainBatch) -> ToldLookAhead:
 
 
 def decisions(
-    rule: AbstractBrancher[Any], asked: Problem, session: AbstractSession, domains: DomainBatch, rows: Tensor
+    rule: AbstractBrancher[Any], problem: Problem, session: AbstractSession, domains: DomainBatch, rows: Tensor
 ) -> list[int]:
     """What a rule that remembers nothing yet chooses in some of the domains."""
     some = domains[rows]
-    chosen: list[int] = rule.decide(rule.prepare(asked), some, look_at(session, some)).neurons.tolist()
+    chosen: list[int] = rule.decide(rule.prepare(problem), some, look_at(session, some)).neurons.tolist()
     return chosen
 
 
 @cache
 def asks_for_estimates(name: str) -> bool:
     """Whether a rule asks for cheap bounds of children."""
-    rule, asked, counts = rule_named(name), hard_case("dense", 5, safe=True).problem, list[int]()
-    session, domains = open_domains(asked, BOUNDERS["lp"])
+    rule, problem, counts = rule_named(name), hard_case("dense", 5, safe=True).problem, list[int]()
+    session, domains = open_domains(problem, BOUNDERS["lp"])
     look = look_at(session, domains)
 
     def counted(domains: DomainBatch, neurons: Tensor) -> Tensor:
         counts.append(len(domains))
         return look.estimate(domains, neurons)
 
-    rule.decide(rule.prepare(asked), domains, replace(look, estimates=counted))
+    rule.decide(rule.prepare(problem), domains, replace(look, estimates=counted))
     return bool(counts)
 
 
@@ -100,16 +100,16 @@ def asks_for_estimates(name: str) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", RELU_RULES)
 def test_what_is_chosen_can_be_split(name, kind, bounds):
-    rule, seen = rule_named(name), 0
+    rule, checked = rule_named(name), 0
     for seed in SEEDS[kind]:
-        asked = hard_case(kind, seed, safe=True).problem
-        session, domains = open_domains(asked, BOUNDERS[bounds])
+        problem = hard_case(kind, seed, safe=True).problem
+        session, domains = open_domains(problem, BOUNDERS[bounds])
         if len(domains):
-            chosen = rule.decide(rule.prepare(asked), domains, look_at(session, domains)).neurons
+            chosen = rule.decide(rule.prepare(problem), domains, look_at(session, domains)).neurons
             assert chosen.shape == (len(domains),)
             assert bool(domains.bounds.ambiguous().gather(1, chosen[:, None]).all())
-            seen += len(domains)
-    assert seen >= 3
+            checked += len(domains)
+    assert checked >= 3
 
 
 @pytest.mark.parametrize("bounds", BOUNDERS)
@@ -117,14 +117,14 @@ def test_what_is_chosen_can_be_split(name, kind, bounds):
 @pytest.mark.parametrize("name", RELU_RULES)
 def test_the_choice_is_ranked_first(name, kind, bounds):
     """What is ranked beside it are other ReLUs that can be split; but FSB may propose no second one."""
-    rule, seen = rule_named(name), 0
+    rule, checked = rule_named(name), 0
     for seed in SEEDS[kind]:
-        asked = hard_case(kind, seed, safe=True).problem
-        session, domains = open_domains(asked, BOUNDERS[bounds])
+        problem = hard_case(kind, seed, safe=True).problem
+        session, domains = open_domains(problem, BOUNDERS[bounds])
         for count in (1, 2):
             some = domains[domains.bounds.ambiguous().sum(dim=1) >= count]
             if len(some):
-                memory, look = rule.prepare(asked), look_at(session, some)
+                memory, look = rule.prepare(problem), look_at(session, some)
                 ranked = rule.rank(memory, some, look, count)
                 assert ranked.shape[0] == len(some)
                 assert 1 <= ranked.shape[1] <= count
@@ -133,8 +133,8 @@ def test_the_choice_is_ranked_first(name, kind, bounds):
                 if name != "fsb":
                     assert bool(some.bounds.ambiguous().gather(1, ranked).all())
                     assert all(len(set(row)) == len(row) for row in ranked.tolist())
-                seen += len(some)
-    assert seen >= 3
+                checked += len(some)
+    assert checked >= 3
 
 
 @pytest.mark.parametrize("bounds", BOUNDERS)
@@ -144,20 +144,20 @@ def test_a_domain_is_decided_by_itself(name, kind, bounds, monkeypatch):
     """Neither the order of a batch nor what else is in it matters."""
     if not asks_for_estimates(name):  # which are a step of ascent, and that is there in float32 only
         ascend_in_float64(monkeypatch)
-    rule, seen = rule_named(name), 0
+    rule, checked = rule_named(name), 0
     for seed in SEEDS[kind]:
-        asked = hard_case(kind, seed, safe=True).problem
-        session, domains = open_domains(asked, BOUNDERS[bounds])
+        problem = hard_case(kind, seed, safe=True).problem
+        session, domains = open_domains(problem, BOUNDERS[bounds])
         if not len(domains):
             continue
 
-        decided = partial(decisions, rule, asked, session, domains)
+        decided = partial(decisions, rule, problem, session, domains)
         together = decided(torch.arange(len(domains)))
         order = torch.randperm(len(domains), generator=torch.Generator().manual_seed(seed))
         assert decided(order) == [together[k] for k in order.tolist()]
         assert [decided(torch.tensor([d]))[0] for d in range(len(domains))] == together
-        seen += len(domains)
-    assert seen >= 2
+        checked += len(domains)
+    assert checked >= 2
 
 
 @pytest.mark.parametrize("bounds", BOUNDERS)
@@ -199,10 +199,10 @@ def test_a_rule_needs_what_its_entry_says():
 
 @pytest.mark.parametrize("name", ["gradient", "earliest", "widest"])
 def test_rules_without_look_ahead_ask_nothing(name):
-    asked = hard_case("residual", 4, safe=True).problem
-    _, domains = open_domains(asked, PlanetLP())
+    problem = hard_case("residual", 4, safe=True).problem
+    _, domains = open_domains(problem, PlanetLP())
     rule = rule_named(name)
-    rule.decide(rule.prepare(asked), domains)  # a blind look-ahead raises
+    rule.decide(rule.prepare(problem), domains)  # a blind look-ahead raises
 
 
 # The contract of a look-ahead
@@ -238,22 +238,22 @@ def always(relaxation: Relaxation, _: DomainBatch) -> Relaxation:
 @pytest.mark.parametrize("count", [0, 1, 10_000])
 def test_the_how_tos_rule_takes_a_relaxation_about_few_relus_or_all(count, tried):
     """Also with fewer ambiguous ReLUs in a domain than it tries."""
-    seen = set[int]()
+    ambiguous_counts = set[int]()
     for kind in KINDS:
-        asked = hard_case(kind, SEEDS[kind][0], safe=True).problem
-        session, domains = open_domains(asked, BOUNDERS["lp"], depth=5)
+        problem = hard_case(kind, SEEDS[kind][0], safe=True).problem
+        session, domains = open_domains(problem, BOUNDERS["lp"], depth=5)
         look, relaxation = look_at(session, domains), relaxation_of(session, domains)
-        everything = torch.zeros(6, len(domains), asked.network.neurons, dtype=torch.float64)
+        everything = torch.zeros(6, len(domains), problem.network.neurons, dtype=torch.float64)
         columns = ("zero", "above", "below", "through", "before", "after")
         everything[:, :, relaxation.neurons] = torch.stack([getattr(relaxation, name) for name in columns])
-        neurons = torch.arange(asked.network.neurons)[-count:] if count else torch.zeros(0, dtype=torch.int64)
-        said = Relaxation.of(neurons, everything[:, :, neurons], relaxation.point, relaxation.value)
+        neurons = torch.arange(problem.network.neurons)[-count:] if count else torch.zeros(0, dtype=torch.int64)
+        given_relaxation = Relaxation.of(neurons, everything[:, :, neurons], relaxation.point, relaxation.value)
         rule = shown_brancher(tried=tried)
-        told = replace(look, relaxation=partial(always, said))
-        chosen = rule.decide(rule.prepare(asked), domains, told).neurons
+        given_look = replace(look, relaxation=partial(always, given_relaxation))
+        chosen = rule.decide(rule.prepare(problem), domains, given_look).neurons
         assert bool(domains.bounds.ambiguous().gather(1, chosen[:, None]).all())
-        seen |= set(domains.bounds.ambiguous().sum(dim=1).tolist())
-    assert min(seen) < 3 < max(seen)
+        ambiguous_counts |= set(domains.bounds.ambiguous().sum(dim=1).tolist())
+    assert min(ambiguous_counts) < 3 < max(ambiguous_counts)
 
 
 def test_the_highest_are_allowed_ones_whatever_their_values():
@@ -268,10 +268,10 @@ def test_the_highest_are_allowed_ones_whatever_their_values():
 
 def test_earliest_and_widest_by_loops():
     for kind in KINDS:
-        asked = hard_case(kind, 1, safe=True).problem
-        _, domains = open_domains(asked, PlanetLP())
+        problem = hard_case(kind, 1, safe=True).problem
+        _, domains = open_domains(problem, PlanetLP())
         rules = rule_named("earliest"), rule_named("widest")
-        first, widest = (r.decide(r.prepare(asked), domains).neurons.tolist() for r in rules)
+        first, widest = (r.decide(r.prepare(problem), domains).neurons.tolist() for r in rules)
         for d in range(len(domains)):
             sides = zip(domains.bounds.lower[d].tolist(), domains.bounds.upper[d].tolist(), strict=True)
             widths = {n: u - l for n, (l, u) in enumerate(sides) if l < 0 < u}

@@ -58,16 +58,16 @@ def check_candidates(problem: Problem, domains: DomainBatch, candidates: Tensor,
     intercept; which of equals does not matter.
     """
     network = problem.network
-    found = scores(network, local_bias(network), domains, worse_side=True)
+    computed = scores(network, local_bias(network), domains, worse_side=True)
     parts = [range(p.start, p.stop) for p in network.slices.values()] if best is None else [range(network.neurons)]
     count = 1 if best is None else min(best, network.neurons)
     assert candidates.shape == (len(domains), 2 * count * len(parts))
     for d, row in enumerate(candidates.tolist()):
         open_ = domains.bounds.ambiguous()[d].tolist()
-        for by in (found.score[d].tolist(), (-found.intercept[d]).tolist()):
+        for by in (computed.score[d].tolist(), (-computed.intercept[d]).tolist()):
             for part in parts:
-                mine = sorted((by[n] for n in set(row) if open_[n] and n in part), reverse=True)
-                assert mine[:count] == sorted((by[n] for n in part if open_[n]), reverse=True)[:count]
+                candidate_scores = sorted((by[n] for n in set(row) if open_[n] and n in part), reverse=True)
+                assert candidate_scores[:count] == sorted((by[n] for n in part if open_[n]), reverse=True)[:count]
 
 
 def looked_up(table: Tensor, domains: DomainBatch, neurons: Tensor) -> Tensor:
@@ -108,14 +108,14 @@ def test_the_choice_is_the_candidate_whose_children_are_best(kind, rule):
     """Estimates are a fixed table here, so that the loop and the rule see the same numbers."""
     choices = 0
     for seed in (1, 5, 9):
-        asked = hard_case(kind, seed, safe=True).problem
+        problem = hard_case(kind, seed, safe=True).problem
         _, domains = some(kind, seed, BOUNDERS["lp"])
         domains = replace(domains, lower=torch.full_like(domains.lower, -1.0))
         table = torch.rand(len(domains), domains.signs.shape[1], 2, generator=torch.Generator().manual_seed(seed)) - 1.1
         look = Noted(partial(looked_up, table))
-        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(look)).neurons
+        chosen = rule.decide(rule.prepare(problem), domains, ToldLookAhead(look)).neurons
         assert chosen.shape == (len(domains),)
-        check_candidates(asked, domains, look.candidates, rule.best)
+        check_candidates(problem, domains, look.candidates, rule.best)
         choices += check_choice(rule, domains, look.candidates, table.__getitem__, chosen)
     assert choices >= 3
 
@@ -126,11 +126,11 @@ def test_the_choice_by_a_bounders_own_estimates(name, rule):
     """The same with one candidate at a time asked of the bounder: the LP's bounds, or a step of ascent."""
     choices = 0
     for kind, seed in (("dense", 5), ("residual", 4)):
-        asked = hard_case(kind, seed, safe=True).problem
+        problem = hard_case(kind, seed, safe=True).problem
         session, domains = some(kind, seed, BOUNDERS[name])
         ahead = CountedLookAhead(session, NEVER, domains)
         look = Noted(ahead.estimate)
-        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(look)).neurons
+        chosen = rule.decide(rule.prepare(problem), domains, ToldLookAhead(look)).neurons
 
         def children(at: tuple[int, int], ahead: CountedLookAhead = ahead) -> Tensor:
             return ahead.estimate(ahead.domains[torch.tensor(at[:1])], torch.tensor([at[1:]]))[0, 0]
@@ -142,12 +142,12 @@ def test_the_choice_by_a_bounders_own_estimates(name, rule):
 def test_estimates_of_the_lp_are_the_childrens_bounds():
     session, domains = some("dense", 5, PlanetLP(early_stop=False))
     candidates = domains.bounds.ambiguous().int().topk(2, dim=1).indices
-    found = CountedLookAhead(session, NEVER, domains).estimate(domains, candidates)
-    assert found.shape == (len(domains), 2, 2)
+    estimates = CountedLookAhead(session, NEVER, domains).estimate(domains, candidates)
+    assert estimates.shape == (len(domains), 2, 2)
     for c in range(2):
         children = session.bound(split(domains, candidates[:, c]), np.inf, NEVER).domains.lower.reshape(-1, 2)
-        close = (found[:, c] - children).abs() <= 1e-6 * (1 + children.abs())
-        assert bool((close | (found[:, c] == children)).all())
+        close = (estimates[:, c] - children).abs() <= 1e-6 * (1 + children.abs())
+        assert bool((close | (estimates[:, c] == children)).all())
 
 
 def test_estimates_of_ascent_are_no_higher_than_the_childrens_exact_bounds():
@@ -155,7 +155,7 @@ def test_estimates_of_ascent_are_no_higher_than_the_childrens_exact_bounds():
     session, domains = some("dense", 5, DualAscent())
     ambiguous = domains.bounds.ambiguous()
     candidates = ambiguous.int().topk(2, dim=1).indices
-    found = CountedLookAhead(session, NEVER, domains).estimate(domains, candidates)
+    estimates = CountedLookAhead(session, NEVER, domains).estimate(domains, candidates)
     case = hard_case("dense", 5, safe=True)
     for d in range(len(domains)):
         for c, (side, sign) in ((c, s) for c in range(2) for s in enumerate((-1, 1))):
@@ -164,7 +164,7 @@ def test_estimates_of_ascent_are_no_higher_than_the_childrens_exact_bounds():
             signs = domains.signs[d].clone()
             signs[candidates[d, c]] = sign
             truth = case.least_in(int(domains.clause[d]), signs.tolist())
-            assert float(found[d, c, side]) <= truth + 1e-3 * (1 + abs(truth))
+            assert float(estimates[d, c, side]) <= truth + 1e-3 * (1 + abs(truth))
 
 
 @pytest.mark.parametrize("rule", [Filtered(), Filtered(best=3)], ids=str)

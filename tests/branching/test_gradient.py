@@ -33,13 +33,13 @@ def slow_steepest(network: Network, lower: Array, upper: Array, functional: Arra
     low = [[0.0] * node.size for node in network.nodes]
     high = [[0.0] * node.size for node in network.nodes]
     low[-1], high[-1] = list(functional), list(functional)
-    found = [0.0] * network.neurons
+    steepest = [0.0] * network.neurons
     for i in range(len(network.nodes) - 1, 0, -1):
         node = network.nodes[i]
         if isinstance(node.op, Relu):
             for k in range(node.size):
                 n, g, h = network.slices[i].start + k, low[i][k], high[i][k]
-                found[n] = max(abs(g), abs(h))
+                steepest[n] = max(abs(g), abs(h))
                 if upper[n] <= 0:
                     g = h = 0.0
                 elif lower[n] < 0:
@@ -53,7 +53,7 @@ def slow_steepest(network: Network, lower: Array, upper: Array, functional: Arra
                     both = matrix[r, k] * low[i][r], matrix[r, k] * high[i][r]
                     low[j][k] += min(both)
                     high[j][k] += max(both)
-    return found
+    return steepest
 
 
 @settings(max_examples=25)
@@ -61,18 +61,18 @@ def slow_steepest(network: Network, lower: Array, upper: Array, functional: Arra
 def test_the_choice_is_by_the_definition(kind, seed):
     g = generator(seed)
     network = KINDS[kind](g)
-    asked = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 2) for _ in range(3)])
-    domains = PlanetLP().prepare(asked).root(0.0, Deadline.never()).domains
-    found = steepest_gradients(network, domains, torch.float64)
+    query = problem(network, [box_around(g, network.inputs)], [random_clause(g, network.outputs, 2) for _ in range(3)])
+    domains = PlanetLP().prepare(query).root(0.0, Deadline.never()).domains
+    gradients = steepest_gradients(network, domains, torch.float64)
     chosen = SteepestGradient().decide(network, domains).neurons.tolist()
     for d in range(len(domains)):
         bounds = domains.bounds.lower[d].numpy(), domains.bounds.upper[d].numpy()
-        wanted = slow_steepest(network, *bounds, domains.functional[d].numpy())
-        assert found[d].tolist() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+        expected = slow_steepest(network, *bounds, domains.functional[d].numpy())
+        assert gradients[d].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
         ambiguous = [n for n, (l, u) in enumerate(zip(*bounds, strict=True)) if l < 0 < u]
         if ambiguous:
             assert chosen[d] in ambiguous
-            assert wanted[chosen[d]] == pytest.approx(max(wanted[n] for n in ambiguous), rel=1e-9, abs=1e-12)
+            assert expected[chosen[d]] == pytest.approx(max(expected[n] for n in ambiguous), rel=1e-9, abs=1e-12)
 
 
 def test_no_point_has_a_steeper_gradient():
@@ -83,10 +83,10 @@ def test_no_point_has_a_steeper_gradient():
     points = samples(box, 2000)
     z = torch.as_tensor(relu_inputs_at(network, points.numpy()))
     bounds = Bounds(z.min(dim=0, keepdim=True).values, z.max(dim=0, keepdim=True).values)
-    found = steepest_gradients(network, domains_of(bounds, tensor([[1.0]])), torch.float64)[0]
+    gradients = steepest_gradients(network, domains_of(bounds, tensor([[1.0]])), torch.float64)[0]
     slopes = ((last[0] * (z[:, 4:] > 0)) @ second[0]).abs().max(dim=0).values
-    assert bool((slopes <= found[:4] + 1e-12).all())
-    assert found[4:].tolist() == last[0][0].abs().tolist()
+    assert bool((slopes <= gradients[:4] + 1e-12).all())
+    assert gradients[4:].tolist() == last[0][0].abs().tolist()
 
 
 def test_by_hand():

@@ -26,12 +26,12 @@ def by_loops(weight: Rows, bias: list[float], lower: list[float], upper: list[fl
         if low < 0 < high:
             for k, w in enumerate(row):
                 weights[k] += high / (high - low) * abs(w) * radius[k] / (high - low)
-    found = []
+    influences = []
     for row in weight:
         parts = [abs(w) * r for w, r in zip(row, radius, strict=True)]
         total = sum(p * v for p, v in zip(parts, weights, strict=True))
-        found.append(total / sum(parts) if sum(parts) > 0 else 0.0)
-    return found
+        influences.append(total / sum(parts) if sum(parts) > 0 else 0.0)
+    return influences
 
 
 def boxes(seed: int, inputs: int, count: int = 3) -> tuple[Tensor, Tensor]:
@@ -50,22 +50,22 @@ def test_the_formula(seed, inputs, relus):
     bias = normal(g, relus) * 0.3
     network = sequential((weight, bias), (normal(g, 2, relus), normal(g, 2)))
     lower, upper = boxes(seed, inputs)
-    found = influence(network, lower, upper)
+    computed = influence(network, lower, upper)
     for d in range(len(lower)):
-        wanted = by_loops(weight.tolist(), bias.tolist(), lower[d].tolist(), upper[d].tolist())
-        assert found[d].tolist() == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+        expected = by_loops(weight.tolist(), bias.tolist(), lower[d].tolist(), upper[d].tolist())
+        assert computed[d].tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @given(st.sampled_from(tuple(KINDS)), st.integers(0, 2**31))
 def test_any_network_has_finite_ones_whatever_is_looked_at_together(kind, seed):
     network = KINDS[kind](generator(seed))
     lower, upper = boxes(seed, network.inputs)
-    found = influence(network, lower, upper)
-    assert found.shape == (3, network.neurons)
-    assert bool(((found >= 0) & found.isfinite()).all())
+    computed = influence(network, lower, upper)
+    assert computed.shape == (3, network.neurons)
+    assert bool(((computed >= 0) & computed.isfinite()).all())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_ELEMENTS", 1)
-        assert torch.allclose(influence(network, lower, upper), found)
+        assert torch.allclose(influence(network, lower, upper), computed)
 
 
 def test_scaled_relus_are_the_same():

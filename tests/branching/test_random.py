@@ -49,6 +49,6 @@ def test_every_ambiguous_relu_is_as_likely_and_no_other_is_chosen():
     rule = RandomChoice(0)
     case = hard_case("dense", 4, safe=True)
     chosen = rule.decide(rule.prepare(case.problem), domains).neurons
-    seen = torch.bincount(chosen, minlength=6)
-    assert seen[[1, 2, 5]].tolist() == [0, 0, 0]
-    assert all(abs(n - count / 3) < 5 * (count * 2 / 9) ** 0.5 for n in seen[[0, 3, 4]].tolist())
+    counts = torch.bincount(chosen, minlength=6)
+    assert counts[[1, 2, 5]].tolist() == [0, 0, 0]
+    assert all(abs(n - count / 3) < 5 * (count * 2 / 9) ** 0.5 for n in counts[[0, 3, 4]].tolist())

@@ -75,26 +75,26 @@ def slow_improvement(parent: float, children: tuple[float, float], measure: Meas
 )
 def test_the_improvement_is_the_papers_formula(parent, gains, measure):
     pairs = [(parent + a * -parent, parent + b * -parent) for a, b in gains]
-    found = improvements(tensor([parent]), tensor([pairs]), measure=measure)[0]
-    assert found.tolist() == pytest.approx([slow_improvement(parent, p, measure) for p in pairs], rel=1e-9, abs=1e-9)
-    assert bool(((found >= -1e-12) & (found <= 1 + 1e-12)).all())
+    computed = improvements(tensor([parent]), tensor([pairs]), measure=measure)[0]
+    assert computed.tolist() == pytest.approx([slow_improvement(parent, p, measure) for p in pairs], rel=1e-9, abs=1e-9)
+    assert bool(((computed >= -1e-12) & (computed <= 1 + 1e-12)).all())
 
 
 def test_the_improvement_by_hand():
     children = tensor([[[-4.0, -4.0], [-2.0, -4.0], [0.0, -2.0], [3.0, -4.0], [math.inf, 1e-9]]])
-    found = {m: improvements(tensor([-4.0]), children, measure=m)[0].tolist() for m in MEASURES}
-    assert found["mean"] == [0.0, 0.25, 0.75, 0.5, 1.0]
-    assert found["min"] == [0.0, 0.0, 0.5, 0.0, 1.0]
-    assert found["max"] == [0.0, 0.5, 1.0, 1.0, 1.0]
-    assert found["tree"][::4] == pytest.approx([LEAST_GAIN, 1.0])
-    assert found["tree"][2] == pytest.approx(math.log(2) / (-2 * math.log((math.sqrt(5) - 1) / 2)))  # the golden ratio
-    assert found["product"] == pytest.approx([LEAST_GAIN, math.sqrt(0.5 * LEAST_GAIN), math.sqrt(0.5), 0.01, 1.0])
+    gains = {m: improvements(tensor([-4.0]), children, measure=m)[0].tolist() for m in MEASURES}
+    assert gains["mean"] == [0.0, 0.25, 0.75, 0.5, 1.0]
+    assert gains["min"] == [0.0, 0.0, 0.5, 0.0, 1.0]
+    assert gains["max"] == [0.0, 0.5, 1.0, 1.0, 1.0]
+    assert gains["tree"][::4] == pytest.approx([LEAST_GAIN, 1.0])
+    assert gains["tree"][2] == pytest.approx(math.log(2) / (-2 * math.log((math.sqrt(5) - 1) / 2)))  # the golden ratio
+    assert gains["product"] == pytest.approx([LEAST_GAIN, math.sqrt(0.5 * LEAST_GAIN), math.sqrt(0.5), 0.01, 1.0])
 
 
 def test_another_cutoff_moves_everything():
     children = tensor([[[-4.0, -2.0], [1.0, -4.0]]])
-    there = improvements(tensor([-4.0]) + 7, children + 7, cutoff=7.0)
-    torch.testing.assert_close(there, improvements(tensor([-4.0]), children))
+    moved = improvements(tensor([-4.0]) + 7, children + 7, cutoff=7.0)
+    torch.testing.assert_close(moved, improvements(tensor([-4.0]), children))
 
 
 def test_edges_of_the_improvement():
@@ -103,8 +103,8 @@ def test_edges_of_the_improvement():
     """
     children = tensor([[0.0, 0.0], [1.0, 0.0], [1.0, math.inf], [-math.inf, -math.inf]])
     parents = tensor([0.0, -math.inf])
-    found = improvements(parents, children.expand(2, -1, -1))
-    assert found.tolist() == [[0.0, 0.5, 1.0, -math.inf], [0.0, 0.0, 0.0, -math.inf]]
+    computed = improvements(parents, children.expand(2, -1, -1))
+    assert computed.tolist() == [[0.0, 0.5, 1.0, -math.inf], [0.0, 0.0, 0.0, -math.inf]]
     assert improvements(parents, children.expand(2, -1, -1), measure="product")[:, -1].tolist() == [-math.inf] * 2
     assert improvements(parents, children.expand(2, -1, -1), measure="tree")[:, -1].tolist() == [-math.inf] * 2
 
@@ -149,12 +149,12 @@ def test_the_choice_is_brute_forces(kind, name, measure, monkeypatch):
     ascend_in_float64(monkeypatch)
     rule, several = Strong(measure), 0
     for seed in SEEDS[kind]:
-        asked = hard_case(kind, seed, safe=True).problem
+        problem = hard_case(kind, seed, safe=True).problem
         session, domains = open_domains(kind, seed, BOUNDERS[name])
         if not len(domains):
             continue
         counted = CountedLookAhead(session, NEVER, domains)
-        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=counted.bound)).neurons.tolist()
+        chosen = rule.decide(rule.prepare(problem), domains, ToldLookAhead(bounds=counted.bound)).neurons.tolist()
         assert counted.count == 2 * int(domains.bounds.ambiguous().sum())
         for d in range(len(domains)):
             alone, gains = domains[torch.tensor([d])], {}
@@ -172,24 +172,24 @@ def looked_up(table: Tensor, _domains: DomainBatch, neurons: Tensor) -> Tensor:
 
 
 def test_equal_improvements_are_decided_by_babsr_and_then_by_number(monkeypatch):
-    asked = hard_case("dense", 1, safe=True).problem
+    problem = hard_case("dense", 1, safe=True).problem
     _, domains = open_domains("dense", 1, BOUNDERS["lp"])
     domains = replace(domains, lower=torch.full_like(domains.lower, -1.0))
     ambiguous, rule = domains.bounds.ambiguous(), Strong()
     nothing = -torch.ones(*ambiguous.shape, 2).double()
     rounding = 0.1 * TIE * torch.rand(nothing.shape, generator=torch.Generator().manual_seed(0)).double()
-    score = torch.where(ambiguous, scores(asked.network, local_bias(asked.network), domains).score, -1.0)
+    score = torch.where(ambiguous, scores(problem.network, local_bias(problem.network), domains).score, -1.0)
     for table in (nothing, nothing + rounding):
-        chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=partial(looked_up, table))).neurons
+        chosen = rule.decide(rule.prepare(problem), domains, ToldLookAhead(bounds=partial(looked_up, table))).neurons
         assert chosen.tolist() == score.argmax(dim=1).tolist()
     better = nothing.clone()
     last = ambiguous.shape[1] - 1 - ambiguous.flip(1).int().argmax(dim=1)
     better[torch.arange(len(domains)), last] += 10 * TIE
-    chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=partial(looked_up, better))).neurons
+    chosen = rule.decide(rule.prepare(problem), domains, ToldLookAhead(bounds=partial(looked_up, better))).neurons
     assert chosen.tolist() == last.tolist()
-    blank = scores(asked.network, local_bias(asked.network), domains)
+    blank = scores(problem.network, local_bias(problem.network), domains)
     monkeypatch.setattr("bough.branching.strong.scores", lambda *_: replace(blank, score=0 * blank.score))
-    chosen = rule.decide(rule.prepare(asked), domains, ToldLookAhead(bounds=partial(looked_up, nothing))).neurons
+    chosen = rule.decide(rule.prepare(problem), domains, ToldLookAhead(bounds=partial(looked_up, nothing))).neurons
     assert chosen.tolist() == ambiguous.int().argmax(dim=1).tolist()
 
 
@@ -277,12 +277,12 @@ def test_the_subset_has_the_best_and_a_part_of_every_layer():
         for d in range(len(domains)):
             open_ = ambiguous[d].nonzero()[:, 0].tolist()
             top = {n for _, n in sorted((-float(score[d, n]), n) for n in open_)[: max(best, 1)]}
-            mine = set(tried[d].nonzero()[:, 0].tolist())
-            assert top <= mine
+            chosen = set(tried[d].nonzero()[:, 0].tolist())
+            assert top <= chosen
             for part in PARTS:
-                here = range(part.start, part.stop)
-                wanted = math.ceil(share * sum(n in here for n in open_) - 1e-9)
-                assert sum(n in here for n in mine) == max(wanted, sum(n in here for n in top))
+                layer = range(part.start, part.stop)
+                expected = math.ceil(share * sum(n in layer for n in open_) - 1e-9)
+                assert sum(n in layer for n in chosen) == max(expected, sum(n in layer for n in top))
 
 
 def test_the_random_part_depends_on_domain_and_seed_only():

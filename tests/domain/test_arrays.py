@@ -41,14 +41,14 @@ def nest(seed: int, count: int, *, whole: bool) -> Nest:
 
 def same(a: Nest, b: Nest) -> None:
     """Field by field, without the methods that are tested here."""
-    for ours, theirs in ((a, b), (a.pair, b.pair), (a.other, b.other)):
-        assert type(ours) is type(theirs)
-        for name in () if ours is None else vars(ours):
-            mine, other = getattr(ours, name), getattr(theirs, name)
-            assert type(mine) is type(other), name
-            if isinstance(mine, Tensor):
-                assert mine.dtype == other.dtype, name
-                assert torch.equal(mine, other), name
+    for first, second in ((a, b), (a.pair, b.pair), (a.other, b.other)):
+        assert type(first) is type(second)
+        for name in () if first is None else vars(first):
+            value, other = getattr(first, name), getattr(second, name)
+            assert type(value) is type(other), name
+            if isinstance(value, Tensor):
+                assert value.dtype == other.dtype, name
+                assert torch.equal(value, other), name
 
 
 def by_hand(arrays: Nest, rows: list[int]) -> Nest:
@@ -88,14 +88,14 @@ def test_map_changes_every_tensor_and_keeps_types_and_the_original(whole):
 
 def test_map_calls_the_change_in_the_order_of_tensors():
     """Whoever walks two of them in step relies on it."""
-    arrays, seen = nest(3, 2, whole=True), list[Tensor]()
+    arrays, columns = nest(3, 2, whole=True), list[Tensor]()
 
     def note(column: Tensor) -> Tensor:
-        seen.append(column)
+        columns.append(column)
         return column
 
     arrays.map(note)
-    assert all(a is b for a, b in zip(seen, arrays.tensors(), strict=True))
+    assert all(a is b for a, b in zip(columns, arrays.tensors(), strict=True))
 
 
 @given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=8), st.booleans())

@@ -25,9 +25,9 @@ def some(seed: int, count: int, neurons: int) -> DomainBatch:
     g = generator(seed)
     low, high = normal(g, count, neurons), normal(g, count, neurons)
     bounds = Bounds(torch.minimum(low, high), torch.maximum(low, high))
-    made = domains_of(bounds, normal(g, count, 2))
+    domains = domains_of(bounds, normal(g, count, 2))
     luggage = Luggage(10 + torch.arange(count), normal(g, count, 2))
-    return replace(made, lower=normal(g, count), clause=torch.arange(count), start=luggage)
+    return replace(domains, lower=normal(g, count), clause=torch.arange(count), start=luggage)
 
 
 def same(a: DomainBatch, b: DomainBatch) -> None:
@@ -81,10 +81,10 @@ def test_a_path_of_splits_gives_every_pattern_of_signs_once(seed, count, neurons
     assert len(leaves) == count * 2**depth
     assert torch.equal(leaves.clause, domains.clause.repeat_interleave(2**depth))  # children stay with their parents
     for d in range(count):
-        mine = leaves.signs[d * 2**depth : (d + 1) * 2**depth]
-        patterns = [tuple(row) for row in mine[:, chosen[d]].tolist()]
+        own_leaves = leaves.signs[d * 2**depth : (d + 1) * 2**depth]
+        patterns = [tuple(row) for row in own_leaves[:, chosen[d]].tolist()]
         assert patterns == sorted(set(patterns))  # of each split, the blocked child comes first
-        assert int((mine != 0).sum()) == depth * 2**depth
+        assert int((own_leaves != 0).sum()) == depth * 2**depth
 
 
 @given(st.integers(0, 2**31), st.integers(1, 4))

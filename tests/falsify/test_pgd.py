@@ -42,20 +42,20 @@ def test_points_stay_in_their_box(kind, seed):
     low = normal(g, network.inputs)
     boxes = [box_around(g, network.inputs), Box(low, low), Box(low, low + 1e-15)]
     clauses = [random_clause(g, network.outputs, integer(g, 1, 3), k % 3) for k in range(4)]
-    asked = problem(network, boxes, clauses)
-    seen = []
-    for box, points in GradientAttack(restarts=3, steps=10).candidates(asked, NEVER):
+    query = problem(network, boxes, clauses)
+    box_numbers = []
+    for box, points in GradientAttack(restarts=3, steps=10).candidates(query, NEVER):
         assert bool(((boxes[box].lower <= points) & (points <= boxes[box].upper)).all())
         assert points.shape[1] == network.inputs
-        seen.append(box)
-    assert seen == [0, 1, 2]
+        box_numbers.append(box)
+    assert box_numbers == [0, 1, 2]
 
 
 def test_an_obvious_counterexample_is_found_before_anything_is_bounded():
     """Unsafe in one corner only, of a box in eight dimensions."""
     network = sequential(([[1.0] * 8, [-1.0] * 8], [0.0, 0.0]), ([[1.0, -1.0]], [0.0]))
-    asked = simple_problem(network, [-1.0] * 8, [1.0] * 8, [[1.0]], [-7.5])
-    result = search(Search(asked, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
+    query = simple_problem(network, [-1.0] * 8, [1.0] * 8, [[1.0]], [-7.5])
+    result = search(Search(query, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
     assert result.verdict is Verdict.FALSIFIED
     assert result.bounds == 0
 
@@ -66,8 +66,8 @@ def test_points_stay_in_their_ball(kind, seed, p):
     g = generator(seed)
     network = KINDS[kind](g)
     box = with_ball(g, box_around(g, network.inputs), p)
-    asked = problem(network, [box], [random_clause(g, network.outputs, integer(g, 1, 3))])
-    for _, points in GradientAttack(restarts=3, steps=10).candidates(asked, NEVER):
+    query = problem(network, [box], [random_clause(g, network.outputs, integer(g, 1, 3))])
+    for _, points in GradientAttack(restarts=3, steps=10).candidates(query, NEVER):
         assert bool(((box.lower <= points) & (points <= box.upper)).all())
         assert box.ball is not None
         assert bool((box.ball.distance(points) <= box.ball.radius * (1 + 1e-12)).all())
@@ -80,8 +80,8 @@ def test_the_rim_of_a_ball_is_reached(p, reach):
     zeros, ones = tensor([0.0] * 8), tensor([1.0] * 8)
     box = Box(-ones, ones, Ball(zeros, 2 * ones, 1.0, p))
     for share, verdict in ((0.999, Verdict.FALSIFIED), (1.001, Verdict.VERIFIED)):
-        asked = problem(network, [box], [clause([[1.0]], [-reach * share])])
-        result = search(Search(asked, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
+        query = problem(network, [box], [clause([[1.0]], [-reach * share])])
+        result = search(Search(query, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
         assert result.verdict is verdict
         assert result.bounds == 0 or verdict is Verdict.VERIFIED
 
@@ -90,8 +90,8 @@ def test_several_rows_at_once():
     """A small square in the middle of nowhere: all four rows have to hold."""
     network = sequential(([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0]))
     rows = [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
-    asked = problem(network, [Box(tensor([-1.0, -1.0]), tensor([1.0, 1.0]))], [clause(rows, [0.71, -0.6, 0.31, -0.2])])
-    result = search(Search(asked, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
+    query = problem(network, [Box(tensor([-1.0, -1.0]), tensor([1.0, 1.0]))], [clause(rows, [0.71, -0.6, 0.31, -0.2])])
+    result = search(Search(query, PlanetLP(), BaBSR(), GradientAttack(), NEVER))
     assert result.verdict is Verdict.FALSIFIED
     assert result.bounds == 0
 

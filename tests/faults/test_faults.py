@@ -47,7 +47,7 @@ def hard_network() -> Network:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> tuple[str, str]:
+def hard(tmp_path: Path) -> tuple[str, str]:
     """The paths of a network and of a property that takes long."""
     paths = tmp_path / "a.onnx", tmp_path / "a.vnnlib"
     write_network(hard_network(), paths[0])
@@ -89,7 +89,7 @@ def leftovers(folder: Path) -> list[Path]:
 )
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_out_of_memory_ends_a_search_as_unknown(
-    error: Exception, words: str, after: int, asked: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+    error: Exception, words: str, after: int, hard: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     calls, bound = [], Highs.solve
 
@@ -100,15 +100,15 @@ def test_out_of_memory_ends_a_search_as_unknown(
         return bound(self, *arguments)
 
     monkeypatch.setattr(Highs, "solve", failing)
-    assert main(["verify", *asked, "--bounds", "lp", "--no-attack", "--quiet", "--timeout", "30"]) == 3
+    assert main(["verify", *hard, "--bounds", "lp", "--no-attack", "--quiet", "--timeout", "30"]) == 3
     assert capsys.readouterr() == ("unknown\n", "")
-    assert main(["verify", *asked, "--bounds", "lp", "--no-attack", "--timeout", "30"]) == 3
+    assert main(["verify", *hard, "--bounds", "lp", "--no-attack", "--timeout", "30"]) == 3
     assert words in capsys.readouterr().err
 
 
-def test_too_little_memory_for_the_process(asked: tuple[str, str], tmp_path: Path) -> None:
+def test_too_little_memory_for_the_process(hard: tuple[str, str], tmp_path: Path) -> None:
     """A limit of the operating system, at several sizes: loading fails, or the search, or nothing does."""
-    seen = set()
+    statuses = set()
     for extra in (16, 400):
         script = f"""
 import resource, sys, torch, onnx, onnxruntime, highspy
@@ -117,15 +117,15 @@ used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + ({extra} << 20),) * 2)
 sys.exit(bough.cli.main(sys.argv[1:]))
 """
-        words = ["verify", *asked, "--timeout", "3", "--quiet", "--json", str(tmp_path / "a.json")]
+        words = ["verify", *hard, "--timeout", "3", "--quiet", "--json", str(tmp_path / "a.json")]
         done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
-        seen.add(done.returncode)
+        statuses.add(done.returncode)
         assert done.returncode in (3, 4), done.stderr
         assert done.stdout in ("unknown\n", "timeout\n") if done.returncode == 3 else done.stdout == ""
         if done.returncode == 4:
             assert "Traceback" not in done.stderr, done.stderr
     assert not leftovers(tmp_path)
-    assert 3 in seen
+    assert 3 in statuses
 
 
 # Disks
@@ -155,9 +155,9 @@ def test_a_disk_that_fails_leaves_the_old_file(
 # Signals
 
 
-def runs(asked: tuple[str, str], tmp_path: Path) -> Callable[[], int]:
+def runs(hard: tuple[str, str], tmp_path: Path) -> Callable[[], int]:
     """Forks of this process that search, write, and end: to be hit by signals; returns their numbers."""
-    words = ["verify", *asked, "--timeout", "0.3", "--quiet", "--no-attack", "--bounds", "lp"]
+    words = ["verify", *hard, "--timeout", "0.3", "--quiet", "--no-attack", "--bounds", "lp"]
     outputs = ["--json", str(tmp_path / "a.json"), "--vnncomp", str(tmp_path / "a.txt")]
 
     def start() -> int:
@@ -188,9 +188,9 @@ def whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks after threads elsewhere are asking for trouble")
-def test_kill_9_at_random_moments(asked: tuple[str, str], tmp_path: Path) -> None:
-    start, chance, killed = runs(asked, tmp_path), random.Random(0), 0
-    main(["verify", *asked, "--timeout", "0", "--quiet", "--bounds", "lp"])  # loads the libraries
+def test_kill_9_at_random_moments(hard: tuple[str, str], tmp_path: Path) -> None:
+    start, chance, killed = runs(hard, tmp_path), random.Random(0), 0
+    main(["verify", *hard, "--timeout", "0", "--quiet", "--bounds", "lp"])  # loads the libraries
     for _ in range(25):
         child = start()
         time.sleep(chance.uniform(0, 0.7))
@@ -202,9 +202,9 @@ def test_kill_9_at_random_moments(asked: tuple[str, str], tmp_path: Path) -> Non
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as above")
 @pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_at_random_moments(times: int, asked: tuple[str, str], tmp_path: Path) -> None:
-    start, chance, statuses = runs(asked, tmp_path), random.Random(times), []
-    main(["verify", *asked, "--timeout", "0", "--quiet", "--bounds", "lp"])
+def test_ctrl_c_at_random_moments(times: int, hard: tuple[str, str], tmp_path: Path) -> None:
+    start, chance, statuses = runs(hard, tmp_path), random.Random(times), []
+    main(["verify", *hard, "--timeout", "0", "--quiet", "--bounds", "lp"])
     for _ in range(10):
         child = start()
         time.sleep(chance.uniform(0.1, 0.5))
@@ -229,12 +229,12 @@ def failing_solver(kind: str) -> Callable[..., Any]:
     def solution(self: Highs, status: Any) -> Any:
         if kind == "raises":
             raise ValueError("a defect of the library")
-        found = truth(self, status)
+        answer = truth(self, status)
         if random_.random() < 0.3:
-            return found
+            return answer
         if kind == "no numbers":
-            return replace(found, row_dual=found.row_dual * np.nan)
-        return replace(found, objective=1e30, row_dual=random_.normal(size=len(found.row_dual)) * 10)
+            return replace(answer, row_dual=answer.row_dual * np.nan)
+        return replace(answer, objective=1e30, row_dual=random_.normal(size=len(answer.row_dual)) * 10)
 
     return solution
 
@@ -246,8 +246,8 @@ def test_a_solver_that_fails_decides_nothing(
 ) -> None:
     case = hard_case(network, seed, safe=safe)
     monkeypatch.setattr(Highs, "_solution", failing_solver(kind))
-    found = search(Search(case.problem, PlanetLP(), BaBSR(), NoAttack(), Deadline.after(5), batch=8))
-    assert found.verdict != (Verdict.FALSIFIED if safe else Verdict.VERIFIED)
+    result = search(Search(case.problem, PlanetLP(), BaBSR(), NoAttack(), Deadline.after(5), batch=8))
+    assert result.verdict != (Verdict.FALSIFIED if safe else Verdict.VERIFIED)
 
 
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -float("inf"), 1e30])
@@ -260,7 +260,7 @@ def test_garbage_from_the_device(
     g, calls = generator(seed), []
 
     def broken(self: Any, *arguments: Any, **more: Any) -> Any:
-        found = run(self, *arguments, **more)
+        ascended = run(self, *arguments, **more)
 
         def spoilt(value: Any) -> Any:
             if isinstance(value, torch.Tensor) and value.is_floating_point():
@@ -272,12 +272,12 @@ def test_garbage_from_the_device(
             return replace(whole, **parts)
 
         calls.append(1)
-        return replace(each(found), duals=each(found.duals))
+        return replace(each(ascended), duals=each(ascended.duals))
 
     monkeypatch.setattr(ascent.Ascent, "run", broken)
-    found = search(Search(case.problem, DualAscent(device="cpu"), BaBSR(), NoAttack(), Deadline.after(5), batch=8))
+    result = search(Search(case.problem, DualAscent(device="cpu"), BaBSR(), NoAttack(), Deadline.after(5), batch=8))
     assert calls
-    assert found.verdict != (Verdict.FALSIFIED if safe else Verdict.VERIFIED)
+    assert result.verdict != (Verdict.FALSIFIED if safe else Verdict.VERIFIED)
 
 
 # Clocks
@@ -291,9 +291,9 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("jumping")
-def test_the_clock_on_the_wall_does_not_matter(asked: tuple[str, str], tmp_path: Path, capsys: Any) -> None:
+def test_the_clock_on_the_wall_does_not_matter(hard: tuple[str, str], tmp_path: Path, capsys: Any) -> None:
     words = ["--timeout", "1", "--quiet", "--json", str(tmp_path / "a.json")]
-    assert main(["verify", *asked, *words]) == 3
+    assert main(["verify", *hard, *words]) == 3
     assert capsys.readouterr().out == "timeout\n"
     assert 0.9 < json.loads((tmp_path / "a.json").read_text())["seconds"] < 30
 

@@ -82,17 +82,17 @@ def test_cut_at_any_byte(tmp_path: Path, kind: type[AbstractLog]) -> None:
             log.append(entry(number))
     whole = path.read_bytes()
     ends = [0, *(k + 1 for k, byte in enumerate(whole) if byte == ord("\n"))]
-    for kept in range(len(whole) + 1):
+    for length in range(len(whole) + 1):
         notes: list[str] = []
-        path.write_bytes(whole[:kept])
-        done = list(range(max(0, whole[:kept].count(b"\n") - kind.headed)))
+        path.write_bytes(whole[:length])
+        done = list(range(max(0, whole[:length].count(b"\n") - kind.headed)))
         assert numbers(path, kind) == done  # a reader leaves the rest out
-        assert path.read_bytes() == whole[:kept]
+        assert path.read_bytes() == whole[:length]
         with opened(path, kind, notes) as log:
             log.append(entry(2))
         assert numbers(path, kind) == [*done, 2]
         torn = f"{path} ended in the middle of a number of ours, which was dropped; it is counted again"
-        assert notes == ([] if kept in ends else [torn])
+        assert notes == ([] if length in ends else [torn])
 
 
 @KINDS
@@ -266,7 +266,7 @@ with Headed(Path(sys.argv[1]), lambda _: None) as log:
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Nothing that was acknowledged is lost or twice there, and the next writer goes on at once."""
-    path, chance, kept = tmp_path / "log", random.Random(0), 0
+    path, chance, count = tmp_path / "log", random.Random(0), 0
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for _ in range(15):
         words = [sys.executable, "-c", WRITER, str(path)]
@@ -276,9 +276,9 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
             time.sleep(chance.uniform(0, 0.05))
             process.send_signal(signal.SIGKILL)
             acknowledged = [int(line) for line in process.stdout.read().split()]
-        found = numbers(path, Headed)
-        assert found == list(range(len(found)))
-        assert max([kept, *acknowledged]) <= len(found) <= max([kept, *acknowledged]) + 1
-        kept = len(found)
-    assert kept > 15
+        stored = numbers(path, Headed)
+        assert stored == list(range(len(stored)))
+        assert max([count, *acknowledged]) <= len(stored) <= max([count, *acknowledged]) + 1
+        count = len(stored)
+    assert count > 15
     assert json.loads(path.read_text().splitlines()[0]) == {"schema": "headed/1", "recipe": {}}

@@ -165,7 +165,7 @@ def test_folders_for_results(tmp_path: Path) -> None:
 
 def test_two_runs_that_write_one_file(tmp_path: Path) -> None:
     """A reader sees the whole of one or of the other, at every moment."""
-    path, stop, seen = tmp_path / "out", threading.Event(), set()
+    path, stop, letters = tmp_path / "out", threading.Event(), set()
     write_bytes(path, b"a" * 50_000)
 
     def write(letter: bytes) -> None:
@@ -180,12 +180,12 @@ def test_two_runs_that_write_one_file(tmp_path: Path) -> None:
             text = path.read_bytes()
             assert len(text) == 50_000
             assert len(set(text)) == 1
-            seen.add(text[0])
+            letters.add(text[0])
     finally:
         stop.set()
         for writer in writers:
             writer.join()
-    assert len(seen) > 1
+    assert len(letters) > 1
     assert names(tmp_path) == ["out"]
 
 
@@ -214,9 +214,9 @@ def test_killed_in_the_middle_of_a_write(tmp_path: Path) -> None:
             time.sleep(chance.uniform(0, 0.03))
             process.send_signal(signal.SIGKILL)
             acknowledged = [int(line) for line in process.stdout.read().split()]
-        found = path.read_bytes()
-        assert len(found) == 300_000
-        lines = set(found.split())
+        content = path.read_bytes()
+        assert len(content) == 300_000
+        lines = set(content.split())
         assert len(lines) == 1
         number = int(lines.pop())
         assert max([last, *acknowledged]) <= number
@@ -256,14 +256,14 @@ def test_the_file_that_comes_into_its_place_is_its_owner_s(tmp_path: Path) -> No
 def test_a_file_that_was_replaced_while_one_waited_is_opened_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, stat, seen = tmp_path / "log", Path.stat, [0]
+    path, stat, calls = tmp_path / "log", Path.stat, [0]
     path.write_bytes(b"old")
 
     def late(self: Path, **options: bool) -> os.stat_result:
-        seen[0] += 1
-        if seen[0] == 1:
+        calls[0] += 1
+        if calls[0] == 1:
             os.close(replace(path, b"new"))
-        if seen[0] == 2:
+        if calls[0] == 2:
             path.unlink()
         return stat(self, **options)
 

@@ -28,18 +28,18 @@ def answers(
     data: Path, benchmark: str, pairs: Iterable[tuple[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> list[tuple[str, str, str]]:
     """Property, verdict and known verdict of each pair of network and property."""
-    verdicts, folder, found = known(data), data / "vnncomp" / benchmark, []
+    verdicts, folder, rows = known(data), data / "vnncomp" / benchmark, []
     for network, prop in pairs:
         expected = verdicts[benchmark, network, prop]
         assert expected, f"nothing is known of {network} {prop}"
         paths = str(folder / "onnx" / f"{network}.onnx"), str(folder / "vnnlib" / f"{prop}.vnnlib")
         status = main(["verify", *paths, "--timeout", str(TIMEOUT), "--quiet"])
-        said = capsys.readouterr()
-        assert said.err == ""
-        verdict = said.out.strip()
+        output = capsys.readouterr()
+        assert output.err == ""
+        verdict = output.out.strip()
         assert status == {"verified": 0, "falsified": 1, "timeout": 3}[verdict]
-        found.append((prop, verdict, expected))
-    return found
+        rows.append((prop, verdict, expected))
+    return rows
 
 
 MNIST, SMALL, FULL = "mnist-net_256x2", "NN_rul_small_window_20", "NN_rul_full_window_20"
@@ -73,10 +73,10 @@ INSTANCES = {
 
 @pytest.mark.parametrize("benchmark", INSTANCES)
 def test_the_competitions_verdicts(bough_data: Path, benchmark: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = answers(bough_data, benchmark, INSTANCES[benchmark], capsys)
-    assert [row for row in found if row[1] != "timeout" and row[1] != row[2]] == []
-    solved = [row for row in found if row[1] == row[2]]
-    assert len(solved) >= len(found) - 1, found  # one timeout, on a machine that is very slow or very busy
+    rows = answers(bough_data, benchmark, INSTANCES[benchmark], capsys)
+    assert [row for row in rows if row[1] != "timeout" and row[1] != row[2]] == []
+    solved = [row for row in rows if row[1] == row[2]]
+    assert len(solved) >= len(rows) - 1, rows  # one timeout, on a machine that is very slow or very busy
 
 
 def question(data: Path, image: int, target: int, eps: float) -> Property:
@@ -101,6 +101,6 @@ def question(data: Path, image: int, target: int, eps: float) -> Property:
 def test_the_papers_branch_counts(bough_data: Path, image: int, target: int, eps: float, branches: int) -> None:
     """The authors' code, with BaBSR and their bounds, needs exactly as many."""
     network = bough_data / "data" / "networks" / "cifar_base_kw.onnx"
-    asked = question(bough_data, image, target, eps)
-    result = bough.verify(network, asked, intermediate="paper", branching="babsr", attack=False, batch=1)
+    prop = question(bough_data, image, target, eps)
+    result = bough.verify(network, prop, intermediate="paper", branching="babsr", attack=False, batch=1)
     assert (result.verdict, result.branches) == (bough.Verdict.VERIFIED, branches)

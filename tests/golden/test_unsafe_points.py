@@ -23,18 +23,18 @@ INSTANCES = [
 ]
 
 
-@pytest.mark.parametrize(("benchmark", "network", "asked"), INSTANCES, ids=lambda word: str(word)[:30])
-def test_a_counterexample_lies_inside_the_bounds_at_unsafe_points(bough_data, benchmark, network, asked):
+@pytest.mark.parametrize(("benchmark", "network", "prop"), INSTANCES, ids=lambda word: str(word)[:30])
+def test_a_counterexample_lies_inside_the_bounds_at_unsafe_points(bough_data, benchmark, network, prop):
     folder = bough_data / "vnncomp" / benchmark
-    problem = load_problem(load_network(folder / "onnx" / f"{network}.onnx"), folder / "vnnlib" / f"{asked}.vnnlib")
-    found = solve(problem, Options(timeout=20, device="cpu")).counterexample
-    assert found is not None
-    clause = problem.clauses[found.clause]
-    values = walk.forward(problem.network, torch.tensor(found.x).reshape(1, *problem.network.input_shape))
+    problem = load_problem(load_network(folder / "onnx" / f"{network}.onnx"), folder / "vnnlib" / f"{prop}.vnnlib")
+    counterexample = solve(problem, Options(timeout=20, device="cpu")).counterexample
+    assert counterexample is not None
+    clause = problem.clauses[counterexample.clause]
+    values = walk.forward(problem.network, torch.tensor(counterexample.x).reshape(1, *problem.network.input_shape))
     assert float(clause.margins(values[-1].reshape(1, -1))) <= 0
     policy, never = OptimisedBounds(), Deadline.never()
     region = policy.at_root(problem.network, problem.property.boxes[clause.box], never)
-    numbers = torch.tensor([found.clause])
+    numbers = torch.tensor([counterexample.clause])
     clauses = ClauseBatch(numbers, clause.coefficients[None], clause.offsets[None], region.bounds, never)
     clause_bounds = policy.for_clauses(problem.network, region)
     assert clause_bounds is not None

@@ -21,27 +21,27 @@ from bough.jobs.pool import Limits, NoWorker, Pool
 
 @pytest.fixture
 def pools() -> Iterator[Callable[..., Pool]]:
-    made: list[Pool] = []
+    all_pools: list[Pool] = []
 
     def make(*arguments: Any, **named: Any) -> Pool:
-        made.append(Pool(*arguments, **named))
-        return made[-1]
+        all_pools.append(Pool(*arguments, **named))
+        return all_pools[-1]
 
     yield make
-    for pool in made:
+    for pool in all_pools:
         pool.stop()
 
 
 def answers(pool: Pool, *calls: tuple[Any, ...], seconds: float = 30.0) -> list[Ended]:
     """What became of some calls, in their order."""
-    found: dict[Any, Ended] = {}
+    results: dict[Any, Ended] = {}
     waiting = list(enumerate(calls))
     while waiting or pool.at_work:
         while waiting and pool.free:
             key, call = waiting.pop(0)
             pool.start(key, Job(call[0], call[1:], seconds))
-        found |= dict(pool.wait(1.0))
-    return [found[key] for key in range(len(calls))]
+        results |= dict(pool.wait(1.0))
+    return [results[key] for key in range(len(calls))]
 
 
 def alive(process: int) -> bool:
@@ -71,10 +71,10 @@ def test_calls_run_side_by_side(pools: Callable[..., Pool]) -> None:
         pool.start(key, Job(work.nap, (0.5, key), 30))
     assert pool.free == 0
     assert set(pool.at_work) == {0, 1}
-    found: dict[Any, Ended] = {}
+    results: dict[Any, Ended] = {}
     while pool.at_work:
-        found |= dict(pool.wait(1.0))
-    assert {key: ended.answer for key, ended in found.items()} == {0: 0, 1: 1}
+        results |= dict(pool.wait(1.0))
+    assert {key: ended.answer for key, ended in results.items()} == {0: 0, 1: 1}
 
 
 @pytest.mark.parametrize(

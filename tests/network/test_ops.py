@@ -160,8 +160,8 @@ def test_the_matrix_is_what_is_applied_and_what_is_written_down_by_loops(subject
     close(subject.applied(subject.network, x), subject.product(subject.matrices, x) + subject.constant)
     by_loops, bias = support.matrices(subject.network, subject.last)
     close(subject.constant, torch.as_tensor(bias))
-    for ours, theirs in zip(subject.matrices, by_loops, strict=True):
-        assert torch.equal(ours, torch.as_tensor(theirs).double())
+    for matrix, expected in zip(subject.matrices, by_loops, strict=True):
+        assert torch.equal(matrix, torch.as_tensor(expected).double())
 
 
 def test_the_transpose_and_the_bias_term_are_the_matrix_and_the_constant(subject):
@@ -234,15 +234,15 @@ def test_other_precisions_have_all_of_its_numbers(subject):
 def test_the_written_file_computes_the_same(subject):
     reference = Reference(write_network(subject.network))
     x = normal(subject.g, 1, subject.network.inputs)
-    ours = walk.evaluate(subject.network, x)[0].numpy()
-    np.testing.assert_allclose(reference.run(x[0].numpy()), ours, rtol=1e-4, atol=1e-4)
+    computed = walk.evaluate(subject.network, x)[0].numpy()
+    np.testing.assert_allclose(reference.run(x[0].numpy()), computed, rtol=1e-4, atol=1e-4)
 
 
 def test_the_checker_knows_it_too(subject):
     layers, x = Layers(subject.network, exact=False), subject.points()
     given = [t.numpy() for t in subject.inputs(x)]
-    theirs = torch.as_tensor(layers.apply(subject.last, *given)).flatten(1)
-    close(theirs, subject.applied(subject.network, x))
+    checker_values = torch.as_tensor(layers.apply(subject.last, *given)).flatten(1)
+    close(checker_values, subject.applied(subject.network, x))
     f = normal(subject.g, 3, *subject.node.shape)
     for g, h in zip(layers.transpose(subject.last, f.numpy()), subject.network.transpose(subject.last, f), strict=True):
         close(torch.as_tensor(g), h)

@@ -49,9 +49,9 @@ def model(nodes, weights, shape, opset=17, kind=FLOAT, listed=False, outputs=("y
         ins += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
     outs = [helper.make_tensor_value_info(name, kind, None) for name in outputs]
     graph = helper.make_graph(nodes, "test", ins, outs, tensors)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    made.ir_version = 8
-    return bytes(made.SerializeToString())
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    proto.ir_version = 8
+    return bytes(proto.SerializeToString())
 
 
 def check(data: bytes) -> Network:
@@ -415,9 +415,9 @@ def test_unsupported_operators_are_named(operator):
 
 
 def test_an_operator_of_another_domain():
-    made = onnx.load_model_from_string(GOOD)
-    made.graph.node[0].domain = "com.example"
-    refused(made.SerializeToString(), "com.example.Gemm", error=UnsupportedOperator)
+    proto = onnx.load_model_from_string(GOOD)
+    proto.graph.node[0].domain = "com.example"
+    refused(proto.SerializeToString(), "com.example.Gemm", error=UnsupportedOperator)
 
 
 @pytest.mark.parametrize(
@@ -463,12 +463,12 @@ def test_more_inputs_or_outputs_than_one_are_named():
 def test_external_data_is_never_followed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights.bin").write_bytes(rand(6, 4).tobytes())
-    made = onnx.load_model_from_string(GOOD)
-    tensor = made.graph.initializer[0]
+    proto = onnx.load_model_from_string(GOOD)
+    tensor = proto.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="weights.bin")
-    data = made.SerializeToString()
+    data = proto.SerializeToString()
     refused(data, "'w'", "another file")
     with pytest.raises(NetworkError, match="another file"):
         Reference(data)
@@ -560,18 +560,18 @@ def test_points_come_from_the_box_where_one_is_given():
         name, dtype = "recorder", np.dtype(np.float32)
 
         def __init__(self):
-            self.seen = []
+            self.points = []
 
         def run(self, x):
-            self.seen.append(x)
+            self.points.append(x)
             return Reference(GOOD).run(x)
 
     recorder, lower = Recorder(), np.arange(6.0)
     compare(read_network(GOOD), recorder, box=Box(torch.from_numpy(lower), torch.from_numpy(lower + 0.5)))
-    seen = np.stack(recorder.seen)
-    assert len(seen) == 8
-    assert (seen >= lower).all()
-    assert (seen <= lower + 0.5).all()
+    points = np.stack(recorder.points)
+    assert len(points) == 8
+    assert (points >= lower).all()
+    assert (points <= lower + 0.5).all()
 
 
 # Networks of others

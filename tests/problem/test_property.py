@@ -40,9 +40,9 @@ def test_projections_are_in_box_and_ball_and_nothing_inside_moves(seed, p):
     box = with_ball(g, box_around(g, integer(g, 1, 6)), p)
     assert box.ball is not None
     points = torch.cat([samples(box, 50, seed), samples(box, 10, seed) * 100])
-    found = box.project(points)
-    assert bool(((box.lower <= found) & (found <= box.upper)).all())
-    assert bool((box.ball.distance(found) <= box.ball.radius * (1 + 1e-12)).all())
+    projected = box.project(points)
+    assert bool(((box.lower <= projected) & (projected <= box.upper)).all())
+    assert bool((box.ball.distance(projected) <= box.ball.radius * (1 + 1e-12)).all())
     inside = ball_samples(box, 50, seed)
     assert torch.equal(box.project(inside), inside)
 
@@ -56,8 +56,10 @@ def test_no_point_of_the_ball_is_nearer_than_the_projection(seed, p):
     ball = box.ball
     wide = Box(ball.centre - ball.radius / ball.scale, ball.centre + ball.radius / ball.scale, ball)
     x, y = samples(box, 20, seed), ball_samples(wide, 200, seed)
-    found = ball.project(x)
-    products = ((x - found) * ball.scale) @ (y * ball.scale).T - (((x - found) * found) * ball.scale**2).sum(1)[:, None]
+    projected = ball.project(x)
+    products = ((x - projected) * ball.scale) @ (y * ball.scale).T - (
+        ((x - projected) * projected) * ball.scale**2
+    ).sum(1)[:, None]
     assert float(products.max()) <= 1e-9 * (1 + float((x * ball.scale).abs().max()) ** 2)
 
 
@@ -71,8 +73,8 @@ def test_norms_without_overflow():
 @pytest.mark.parametrize(("norm", "p"), [("inf", None), (math.inf, None), ("2", 2), (2, 2), ("1", 1), (1, 1), (2.0, 2)])
 def test_an_image_in_every_norm(norm, p):
     pixels = tensor([[[0.0, 0.5]], [[0.9, 1.0]]])
-    asked = image_property(pixels, 0, 0.25, 2, mean=[0.5, 0.25], std=[0.5, 2.0], norm=norm)
-    box = asked.boxes[0]
+    prop = image_property(pixels, 0, 0.25, 2, mean=[0.5, 0.25], std=[0.5, 2.0], norm=norm)
+    box = prop.boxes[0]
     assert box.lower.tolist() == pytest.approx([-1.0, -0.5, 0.2, 0.25])
     assert box.upper.tolist() == pytest.approx([-0.5, 0.5, 0.375, 0.375])
     if p is None:
@@ -80,7 +82,7 @@ def test_an_image_in_every_norm(norm, p):
         return
     assert box.ball is not None
     assert (box.ball.p, box.ball.radius) == (p, 0.25)
-    torch.testing.assert_close(asked.boxes[0].centre, tensor([-1.0, 0.0, 0.325, 0.375]))
+    torch.testing.assert_close(prop.boxes[0].centre, tensor([-1.0, 0.0, 0.325, 0.375]))
     # A change of pixels by these much is that far, whatever the normalisation.
     change = tensor([0.1, -0.2, 0.05, 0.0])
     moved = box.ball.centre + change / tensor([0.5, 0.5, 2.0, 2.0])

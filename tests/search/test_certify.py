@@ -18,35 +18,35 @@ HOW = {"intermediate": "fixed", "timeout": 20}  # so that there is something to 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_the_bounder_and_the_checker_agree_on_what_is_written(kind, seed, tmp_path: Path, monkeypatch):
-    usual, seen = Certifier._good, []
+    usual, differences = Certifier._good, []
 
     def both(self, tried, rows, judge):
         if judge is not None and tried.evidence is not None:
-            told = judge(rows, tried.evidence).numpy()
+            claimed = judge(rows, tried.evidence).numpy()
             derived = self._claims.bounds(tried.leaves(np.arange(len(rows))))
-            assert (derived[told > 0] > 0).all()
-            seen.extend(np.abs(told - derived)[np.isfinite(told) & np.isfinite(derived)].tolist())
+            assert (derived[claimed > 0] > 0).all()
+            differences.extend(np.abs(claimed - derived)[np.isfinite(claimed) & np.isfinite(derived)].tolist())
         return usual(self, tried, rows, judge)
 
     monkeypatch.setattr(Certifier, "_good", both)
     problem = hard_case(kind, seed, safe=True).problem
     certified(problem, tmp_path / "proof", "dual", **HOW)
-    assert len(seen) > 1
-    assert max(seen) < 1e-9
+    assert len(differences) > 1
+    assert max(differences) < 1e-9
     assert check(problem, tmp_path / "proof").outcome is Outcome.VALID
 
 
 def test_a_bounder_that_is_wrong_is_not_asked_again(tmp_path: Path, monkeypatch):
-    asked = []
+    calls = []
 
     def anything(_, domains, evidence):
-        asked.append(len(evidence.numbers))
+        calls.append(len(evidence.numbers))
         return torch.ones(len(domains))
 
     monkeypatch.setattr(DualSession, "supported", anything)
     problem = hard_case("residual", 1, safe=True).problem
     result = certified(problem, tmp_path / "proof", "dual", **HOW)
-    assert len(asked) < result.notes["certificate_leaves"]
+    assert len(calls) < result.notes["certificate_leaves"]
     assert check(problem, tmp_path / "proof").outcome is Outcome.VALID
 
 

@@ -223,8 +223,8 @@ class _Pressed(Plain):
 
 def test_an_interruption_while_replaying_keeps_its_domains_open():
     case = hard_case("dense", 12, safe=False)
-    asked = replace(case.problem, reference=_Pressed(case.problem.network))
-    result = search(Search(asked, PlanetLP(), RandomChoice(0), NoAttack(), NEVER))
+    problem = replace(case.problem, reference=_Pressed(case.problem.network))
+    result = search(Search(problem, PlanetLP(), RandomChoice(0), NoAttack(), NEVER))
     assert result.verdict is Verdict.UNKNOWN
     assert result.lower_bound <= case.least
     assert result.open_domains > 0 or result.lower_bound == -np.inf
@@ -243,10 +243,10 @@ class _Disagrees(Plain):
 
 def test_what_the_runtime_does_not_confirm_is_not_falsified():
     network = sequential(([[1.0, 1.0], [1.0, -1.0]], [0.0, 0.0]), ([[1.0, 1.0]], [-1.0]))
-    asked = simple_problem(network, [-1, -1], [1, 1], [[1.0]], [0.0])
-    believed = search(Search(asked, PlanetLP(), BaBSR(), NoAttack(), NEVER))
+    problem = simple_problem(network, [-1, -1], [1, 1], [[1.0]], [0.0])
+    believed = search(Search(problem, PlanetLP(), BaBSR(), NoAttack(), NEVER))
     assert believed.verdict is Verdict.FALSIFIED
-    result = search(Search(replace(asked, reference=_Disagrees(network)), PlanetLP(), BaBSR(), NoAttack(), NEVER))
+    result = search(Search(replace(problem, reference=_Disagrees(network)), PlanetLP(), BaBSR(), NoAttack(), NEVER))
     assert result.verdict is Verdict.UNKNOWN
     assert result.open_domains > 0
 
@@ -339,10 +339,10 @@ def test_a_limit_of_bounds_ends_the_search_with_the_step_that_reaches_it(limit):
         return search(replace(run, most_bounds=limit))
 
     for batch in (1, 8):
-        found = ended(batch)
-        assert (found.verdict, found.reason) == (Verdict.TIMEOUT, f"the limit of {limit} bounds was reached")
-        assert limit <= found.bounds < limit + 2 * batch
-        assert found.bounds == ended(batch).bounds
+        result = ended(batch)
+        assert (result.verdict, result.reason) == (Verdict.TIMEOUT, f"the limit of {limit} bounds was reached")
+        assert limit <= result.bounds < limit + 2 * batch
+        assert result.bounds == ended(batch).bounds
 
 
 # The cost of a step
@@ -369,8 +369,8 @@ def wide_problem() -> Problem:
         (normal(g, 24, 24) / 24**0.5, normal(g, 24) * 0.1),
         (normal(g, 1, 24) / 24**0.5, [0.0]),
     )
-    asked = simple_problem(network, [-1.0] * 10, [1.0] * 10, [[0.75]], [0.0])
-    y = values_at(network, samples(asked.property.boxes[0], 20000).numpy())[-1]
+    problem = simple_problem(network, [-1.0] * 10, [1.0] * 10, [[0.75]], [0.0])
+    y = values_at(network, samples(problem.property.boxes[0], 20000).numpy())[-1]
     return simple_problem(network, [-1.0] * 10, [1.0] * 10, [[0.75]], [0.75 * float(y.min()) - 0.2])
 
 
@@ -396,10 +396,10 @@ def lines_of(run: Search, session: AbstractSession, state: SearchState) -> tuple
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_step_takes_as_many_lines_whatever_the_batch(rule):
     """Nothing in a step loops over domains in Python: 256 of them take what 16 do, but for a few lines."""
-    asked = wide_problem()
-    run = Search(asked, DualAscent(Ascent(steps=4)), rule, NoAttack(), NEVER, batch=64)
-    session = run.bounder.prepare(asked)
-    state = SearchState(Frontier(session), rule.prepare(asked))
+    problem = wide_problem()
+    run = Search(problem, DualAscent(Ascent(steps=4)), rule, NoAttack(), NEVER, batch=64)
+    session = run.bounder.prepare(problem)
+    state = SearchState(Frontier(session), rule.prepare(problem))
     state = init(run, session, state)
     while len(state.frontier) < 600:
         assert len(state.frontier)

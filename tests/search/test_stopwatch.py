@@ -42,15 +42,15 @@ def test_a_span_that_breaks_off_ends_it(monkeypatch):
 class FakeEvent:
     """An event of a GPU whose clock ticks a second for every event; only what has ended may be read."""
 
-    made = 0
+    ticks = 0
 
     def __init__(self, *, enable_timing: bool) -> None:
         assert enable_timing
         self.at, self.waited = 0, False
 
     def record(self) -> None:
-        FakeEvent.made += 1
-        self.at = FakeEvent.made
+        FakeEvent.ticks += 1
+        self.at = FakeEvent.ticks
 
     def synchronize(self) -> None:
         assert self.at

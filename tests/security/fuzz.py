@@ -178,9 +178,9 @@ def _networks() -> tuple[bytes, ...]:
 
     from bough.problem.onnx_writer import write_network
 
-    made = tuple(write_network(make(generator(k))) for k, make in enumerate((dense, convolutional, residual, pooled)))
+    files = tuple(write_network(make(generator(k))) for k, make in enumerate((dense, convolutional, residual, pooled)))
     torch.manual_seed(0)
-    return made + _file_operators()
+    return files + _file_operators()
 
 
 def _file_operators() -> tuple[bytes, ...]:
@@ -194,8 +194,8 @@ def _file_operators() -> tuple[bytes, ...]:
     def model(nodes: list[Any], tensors: list[TensorProto], shape: tuple[int, ...]) -> bytes:
         ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", shape), ("y", (1, 2)))]
         graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        return bytes(made.SerializeToString())
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return bytes(proto.SerializeToString())
 
     node = helper.make_node
     pooling = [
@@ -357,11 +357,11 @@ def _certificates() -> tuple[bytes, ...]:
 
     from bough.verdict.certificate import read
 
-    problem, found = _unsafe(), []
+    problem, certificates = _unsafe(), []
     for bounds in ("dual", "lp", "linear"):
         chunks = list(read(io.BytesIO(made("dense", 3, bounds)[1])))
-        found.append(sealed([question(problem), *chunks[1:-1]], "verified"))
-    return tuple(found)
+        certificates.append(sealed([question(problem), *chunks[1:-1]], "verified"))
+    return tuple(certificates)
 
 
 RECIPE = {"dataset": "dots", "seed": 0}
@@ -429,16 +429,16 @@ def _images() -> tuple[bytes, ...]:
     import numpy as np
     from matplotlib.image import imsave
 
-    made = []
+    images = []
     for write in (np.save, np.savez, np.savez_compressed):
         stream = io.BytesIO()
         write(stream, np.arange(48, dtype=np.uint8).reshape(3, 4, 4))
-        made.append(stream.getvalue())
+        images.append(stream.getvalue())
     for kind in ("png", "jpeg", "tiff"):
         stream = io.BytesIO()
         imsave(stream, np.zeros((4, 4, 3)), format=kind)
-        made.append(stream.getvalue())
-    return tuple(made)
+        images.append(stream.getvalue())
+    return tuple(images)
 
 
 def _logs() -> tuple[bytes, ...]:
@@ -456,7 +456,7 @@ def target(name: str) -> Target:
     """The reader of that name, with its seeds, which are made when they are needed."""
     import gzip
 
-    made: dict[str, Callable[[], Target]] = {
+    makers: dict[str, Callable[[], Target]] = {
         "onnx": lambda: Target(_networks(), _read_network, damage_model),
         "vnnlib": lambda: Target((PROPERTY,), _read_property),
         "vnnlib2": lambda: Target((PROPERTY2,), _read_property),
@@ -471,7 +471,7 @@ def target(name: str) -> Target:
         "log": lambda: Target(_logs(), _read_log),
         "certificate": lambda: Target(_certificates(), _read_certificate, damage_certificate),
     }
-    return made[name]()
+    return makers[name]()
 
 
 TARGETS = (
@@ -489,15 +489,17 @@ def execute(reader: Target, data: bytes, folder: Path) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             reader.read(data, folder)
-        said = "read"
+        outcome = "read"
     except BoughError as error:
         bomb = next((word for word in WORDS if word in str(error)), None)
-        said = "refused" if bomb is None else f"takes memory before it refuses ({str(error)[-200:]})"
+        outcome = "refused" if bomb is None else f"takes memory before it refuses ({str(error)[-200:]})"
     except BaseException as error:  # noqa: BLE001 - all others are findings
-        said = f"{type(error).__name__}: {str(error)[:200]}\n{''.join(traceback.format_tb(error.__traceback__)[-3:])}"
+        outcome = (
+            f"{type(error).__name__}: {str(error)[:200]}\n{''.join(traceback.format_tb(error.__traceback__)[-3:])}"
+        )
     if time.monotonic() - began > DEADLINE:
-        said = f"took {time.monotonic() - began:.0f} s"
-    return said
+        outcome = f"took {time.monotonic() - began:.0f} s"
+    return outcome
 
 
 def work(names: list[str], seconds: float, seed: int, folder: Path) -> None:
@@ -515,13 +517,13 @@ def work(names: list[str], seconds: float, seed: int, folder: Path) -> None:
             data = reader.next(chance)
             _written(folder, "current", data)
             signal.alarm(int(2 * DEADLINE))  # ends this process if not even Python can be reached
-            said = execute(reader, data, folder)
+            outcome = execute(reader, data, folder)
             signal.alarm(0)
-            if said not in ("read", "refused"):
+            if outcome not in ("read", "refused"):
                 _written(folder, f"finding-{name}-{tally['wrong']}", data)
-                print(json.dumps({"finding": f"{name}: {said}"}), flush=True)
-                said = "wrong"
-            tally[said] += 1
+                print(json.dumps({"finding": f"{name}: {outcome}"}), flush=True)
+                outcome = "wrong"
+            tally[outcome] += 1
         print(json.dumps({"name": name, "tally": tally}), flush=True)
 
 
@@ -537,11 +539,11 @@ def fuzz(names: list[str], seconds: float, seed: int, folder: Path) -> tuple[dic
         check=False,
     )
     lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith('{"')]
-    found = [line["finding"] for line in lines if "finding" in line]
+    findings = [line["finding"] for line in lines if "finding" in line]
     tallies = {line["name"]: Counter(line["tally"]) for line in lines if "tally" in line}
     if ended.returncode != 0 or set(tallies) != set(names):
-        found.append(f"the process ended with {ended.returncode} on {folder / 'current'}: {ended.stderr[-400:]}")
-    return tallies, found
+        findings.append(f"the process ended with {ended.returncode} on {folder / 'current'}: {ended.stderr[-400:]}")
+    return tallies, findings
 
 
 def main() -> int:
@@ -561,11 +563,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         for name in names:
             folder = (options.out or Path(temporary)) / name
-            tallies, found = fuzz([name], options.seconds / len(names), options.seed, folder)
-            wrong += len(found)
+            tallies, findings = fuzz([name], options.seconds / len(names), options.seed, folder)
+            wrong += len(findings)
             for tally in tallies.values():
-                print(f"{name:10s} {tally.total():7d} runs, {tally['read']:7d} read, {len(found)} findings", flush=True)
-            for line in Counter(found):
+                print(
+                    f"{name:10s} {tally.total():7d} runs, {tally['read']:7d} read, {len(findings)} findings", flush=True
+                )
+            for line in Counter(findings):
                 print(f"    {line}", flush=True)
     return 1 if wrong else 0
 

@@ -38,8 +38,8 @@ def model(
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", shape), ("y", None))]
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (stored or {}).items()]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, **more)
-    return bytes(made.SerializeToString())
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, **more)
+    return bytes(proto.SerializeToString())
 
 
 def doubling() -> bytes:
@@ -104,23 +104,23 @@ def test_networks_that_ask_for_much(what: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["/etc/passwd", "../secret", "link", "inside"])
-@pytest.mark.parametrize("where", ["initializer", "attribute", "training"])
-def test_no_other_file_is_opened(place: str, where: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["initializer", "attribute", "training"])
+def test_no_other_file_is_opened(place: str, part: str, tmp_path: Path) -> None:
     (tmp_path / "inside").write_bytes(np.eye(2, dtype=np.float32).tobytes())
     (tmp_path / "link").symlink_to("/etc/passwd")
     weight = numpy_helper.from_array(np.eye(2, dtype=np.float32), "w")
     weight.ClearField("raw_data")
     weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value=place)
-    made = onnx.ModelProto.FromString(model([node("Relu", ["x"], ["y"])]))
-    if where == "initializer":
-        made.graph.initializer.append(weight)
-    elif where == "attribute":
-        made.graph.node.append(node("Constant", [], ["unused"], value=weight))
+    proto = onnx.ModelProto.FromString(model([node("Relu", ["x"], ["y"])]))
+    if part == "initializer":
+        proto.graph.initializer.append(weight)
+    elif part == "attribute":
+        proto.graph.node.append(node("Constant", [], ["unused"], value=weight))
     else:
-        made.training_info.add().algorithm.initializer.append(weight)
+        proto.training_info.add().algorithm.initializer.append(weight)
     path = tmp_path / "a.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
     with pytest.raises(NetworkError, match="another file"):
         load_network(path)
     with pytest.raises(NetworkError, match="another file"):
@@ -217,7 +217,7 @@ def certificate(tmp_path: Path, chunks: list[Any], leaves: int | None = None) ->
 def leaves_of(paths: list[list[int]], **changes: Any) -> Leaves:
     """Leaves by their literals."""
     count, none = len(paths), np.zeros(0, np.int64)
-    made = Leaves(
+    leaves = Leaves(
         clause=np.zeros(count, np.int64),
         kind=np.full(count, SLOPES),
         vector=np.zeros(count, np.int64),
@@ -233,7 +233,7 @@ def leaves_of(paths: list[list[int]], **changes: Any) -> Leaves:
         coarse=np.zeros((0, 0), np.uint8),
         fine=np.zeros((0, 0)),
     )
-    return replace(made, **changes)
+    return replace(leaves, **changes)
 
 
 def test_a_tree_as_deep_as_the_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,9 +244,9 @@ def test_a_tree_as_deep_as_the_network(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(certificate(tmp_path, [leaves_of(deep)])) == 0
     assert time.monotonic() - began < 30
     assert main(certificate(tmp_path, [leaves_of(deep[:200] + deep[201:])])) == 1
-    told = capsys.readouterr().err
-    assert "leave a gap" in told
-    assert len(told) < 2000
+    message = capsys.readouterr().err
+    assert "leave a gap" in message
+    assert len(message) < 2000
 
 
 def test_certificates_that_ask_for_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,6 +275,6 @@ def test_certificates_that_ask_for_much(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(certificate(tmp_path, [zeros])) == 2
     assert tracemalloc.get_traced_memory()[1] < 4 * MOST_BYTES
     tracemalloc.stop()
-    told = capsys.readouterr()
-    assert "Traceback" not in told.err
-    assert "valid" not in told.out.split()
+    output = capsys.readouterr()
+    assert "Traceback" not in output.err
+    assert "valid" not in output.out.split()

@@ -13,8 +13,8 @@ SECONDS = float(os.environ.get("BOUGH_FUZZ_SECONDS", "60" if os.environ.get("CI"
 
 
 def test_readers_survive_for_a_while(tmp_path: Path) -> None:
-    tallies, found = fuzz(list(TARGETS), SECONDS, int(os.environ.get("BOUGH_FUZZ_SEED", "0")), tmp_path)
-    assert not found, "\n".join(found)
+    tallies, findings = fuzz(list(TARGETS), SECONDS, int(os.environ.get("BOUGH_FUZZ_SEED", "0")), tmp_path)
+    assert not findings, "\n".join(findings)
     assert all(tally["refused"] > 10 for tally in tallies.values()), tallies
     assert tallies["onnx"]["read"]  # some damage does no harm
 

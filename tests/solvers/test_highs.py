@@ -43,73 +43,74 @@ def reference(cost: Array, matrix: Array, lower: Array, upper: Array, limit: Arr
 @given(st.integers(0, 2**31))
 def test_edits_in_place_give_what_a_fresh_program_gives(seed):
     random = np.random.default_rng(seed)
-    made, matrix, upper = random_program(random)
-    solver, start = Highs(made), None
+    linear, matrix, upper = random_program(random)
+    solver, start = Highs(linear), None
     for k in range(4):
         solution = solver.solve(start, np.inf, NEVER)
-        expected = reference(made.cost, matrix, made.column_lower, made.column_upper, upper)
+        expected = reference(linear.cost, matrix, linear.column_lower, linear.column_upper, upper)
         assert (solution.status is Status.INFEASIBLE) == np.isinf(expected)
         if np.isfinite(expected):
             assert solution.objective == pytest.approx(expected, abs=1e-6)
-            assert float(made.cost @ solution.columns) == pytest.approx(expected, abs=1e-6)
+            assert float(linear.cost @ solution.columns) == pytest.approx(expected, abs=1e-6)
             # Duals: the Lagrangian bound that they give is the objective.
-            reduced = made.cost - matrix.T @ solution.row_dual
+            reduced = linear.cost - matrix.T @ solution.row_dual
             bound = (
-                solution.row_dual @ upper + np.minimum(reduced * made.column_lower, reduced * made.column_upper).sum()
+                solution.row_dual @ upper
+                + np.minimum(reduced * linear.column_lower, reduced * linear.column_upper).sum()
             )
             assert bound == pytest.approx(expected, abs=1e-6)
             assert (solution.row_dual <= 1e-9).all()
         else:
-            sign = next((s for s in (1.0, -1.0) if _empty(s * solution.row_dual, matrix, made, upper) > 0), None)
+            sign = next((s for s in (1.0, -1.0) if _empty(s * solution.row_dual, matrix, linear, upper) > 0), None)
             assert sign is not None, "the ray proves nothing"
         start = solution.basis if k % 2 else None
-        made.column_lower[:] = -random.random(5)
-        made.column_upper[:] = random.random(5)
+        linear.column_lower[:] = -random.random(5)
+        linear.column_upper[:] = random.random(5)
         upper = random.normal(size=4) * 0.5
         matrix = random.normal(size=(4, 5))
-        solver.set_columns(np.arange(5, dtype=np.int32), made.column_lower.copy(), made.column_upper.copy())
+        solver.set_columns(np.arange(5, dtype=np.int32), linear.column_lower.copy(), linear.column_upper.copy())
         solver.set_rows(np.arange(4, dtype=np.int32), np.full(4, -np.inf), upper)
         solver.set_entries(matrix.reshape(-1))
 
 
-def _empty(ray: Array, matrix: Array, made: LinearProgram, upper: Array) -> float:
+def _empty(ray: Array, matrix: Array, linear: LinearProgram, upper: Array) -> float:
     """How far above zero the ray lifts a program with no objective; rows may only be used in their own direction."""
     ray = np.minimum(ray, 0.0)
     reduced = -matrix.T @ ray
-    return float(ray @ upper + np.minimum(reduced * made.column_lower, reduced * made.column_upper).sum())
+    return float(ray @ upper + np.minimum(reduced * linear.column_lower, reduced * linear.column_upper).sum())
 
 
 def test_a_passed_deadline_is_heard():
-    made, _, _ = random_program(np.random.default_rng(0))
+    linear, _, _ = random_program(np.random.default_rng(0))
     with pytest.raises(OutOfTime):
-        Highs(made).solve(None, np.inf, Deadline.after(0))
+        Highs(linear).solve(None, np.inf, Deadline.after(0))
 
 
 def test_an_unbounded_program_is_a_failure_not_an_answer():
     free = (np.full(1, -np.inf), np.full(1, np.inf))
-    made = program(np.array([1.0]), np.array([[0.0]]), free, (np.array([-np.inf]), np.array([1.0])))
+    linear = program(np.array([1.0]), np.array([[0.0]]), free, (np.array([-np.inf]), np.array([1.0])))
     with pytest.raises(SolverFailure):
-        Highs(made).solve(None, np.inf, NEVER)
+        Highs(linear).solve(None, np.inf, NEVER)
 
 
 def test_a_cutoff_stops_or_solves_and_never_claims_less():
     """With a cutoff below the optimum the answer is a bound beyond it, with duals that show it."""
     stopped = 0
     for seed in range(30):
-        made, matrix, upper = random_program(np.random.default_rng(seed))
-        best = reference(made.cost, matrix, made.column_lower, made.column_upper, upper)
+        linear, matrix, upper = random_program(np.random.default_rng(seed))
+        best = reference(linear.cost, matrix, linear.column_lower, linear.column_upper, upper)
         if np.isinf(best):
             continue
-        solver = Highs(made)
+        solver = Highs(linear)
         start = solver.solve(None, np.inf, NEVER).basis
         tight = upper - 0.2
         solver.set_rows(np.arange(4, dtype=np.int32), np.full(4, -np.inf), tight)
-        after = reference(made.cost, matrix, made.column_lower, made.column_upper, tight)
+        after = reference(linear.cost, matrix, linear.column_lower, linear.column_upper, tight)
         solution = solver.solve(start, best - 1.0, NEVER)
         if solution.status is Status.CUT_OFF:
             stopped += 1
-            reduced = made.cost - matrix.T @ np.minimum(solution.row_dual, 0)
-            terms = np.minimum(reduced * made.column_lower, reduced * made.column_upper)
+            reduced = linear.cost - matrix.T @ np.minimum(solution.row_dual, 0)
+            terms = np.minimum(reduced * linear.column_lower, reduced * linear.column_upper)
             bound = np.minimum(solution.row_dual, 0) @ tight + terms.sum()
             assert best - 1.0 <= bound + 1e-6
             assert bound <= after + 1e-6
@@ -124,8 +125,8 @@ def knapsack(rows: tuple[float, float] = (-np.inf, 2.5)) -> MixedProgram:
     numbers.
     """
     weights, zero, one = np.array([[2.0, 1.2, 1.2]]), np.zeros(3), np.ones(3)
-    made = program(np.array([-3.0, -2.0, -2.0]), weights, (zero, one), tuple(np.array([r]) for r in rows))  # type: ignore[arg-type]
-    return MixedProgram(made, np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32))
+    linear = program(np.array([-3.0, -2.0, -2.0]), weights, (zero, one), tuple(np.array([r]) for r in rows))  # type: ignore[arg-type]
+    return MixedProgram(linear, np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32))
 
 
 def watch(above: float = np.inf, found: Callable[[Array], bool] = lambda _: False) -> Watch:
@@ -133,17 +134,17 @@ def watch(above: float = np.inf, found: Callable[[Array], bool] = lambda _: Fals
 
 
 def test_a_mixed_program_is_solved_to_whole_numbers():
-    seen: list[Array] = []
+    solutions: list[Array] = []
 
     def found(columns: Array) -> bool:
-        seen.append(columns)
+        solutions.append(columns)
         return False
 
     solution = HighsMixed().minimise(knapsack(), watch(found=found), NEVER)
     assert solution.ending is Ending.OPTIMAL
     assert solution.bound == pytest.approx(-4.0)
     assert solution.nodes >= 0
-    np.testing.assert_allclose(seen[-1], [0.0, 1.0, 1.0], atol=1e-9)
+    np.testing.assert_allclose(solutions[-1], [0.0, 1.0, 1.0], atol=1e-9)
     assert HighsMixed().title.startswith("HiGHS 1.")
 
 

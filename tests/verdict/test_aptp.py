@@ -38,14 +38,14 @@ def network(seed: int = 5, outputs: int = 2) -> Network:
     return sequential(*layers)
 
 
-def asked(*clauses: tuple[list[float], float], seed: int = 5) -> Problem:
+def problem_with(*clauses: tuple[list[float], float], seed: int = 5) -> Problem:
     """A safe problem that takes some splits: every row stays above what it reaches, less a little."""
-    made = simple_problem(network(seed), -np.ones(3), np.ones(3), [list(clauses[0][0])], [0.0])
-    box, found = made.property.boxes[0], []
+    base = simple_problem(network(seed), -np.ones(3), np.ones(3), [list(clauses[0][0])], [0.0])
+    box, converted = base.property.boxes[0], []
     for row, offset in clauses:
         coefficients = torch.tensor([row], dtype=torch.float64)
-        found.append(Clause(0, coefficients, torch.tensor([offset], dtype=torch.float64), (False,)))
-    return Problem(made.network, Property((box,), tuple(found)), made.reference)
+        converted.append(Clause(0, coefficients, torch.tensor([offset], dtype=torch.float64), (False,)))
+    return Problem(base.network, Property((box,), tuple(converted)), base.reference)
 
 
 def least(problem: Problem, row: list[float]) -> float:
@@ -58,7 +58,7 @@ def least(problem: Problem, row: list[float]) -> float:
 
 def hard(row: list[float], seed: int = 5) -> tuple[list[float], float]:
     """A row with an offset that needs splits."""
-    bound = least(asked((row, 0.0), seed=seed), row)
+    bound = least(problem_with((row, 0.0), seed=seed), row)
     return row, bound - 1e-3
 
 
@@ -73,7 +73,7 @@ def read_aptp(text: str) -> tuple[dict[str, list[str]], list[list[tuple[str, int
 
 @pytest.mark.parametrize("bounds", ["dual", "lp"])
 def test_leaves_cover_every_pattern(bounds: str, tmp_path: Path) -> None:
-    problem, path = asked(hard([1.0, 0.0])), tmp_path / "proof"
+    problem, path = problem_with(hard([1.0, 0.0])), tmp_path / "proof"
     assert certified(problem, path, bounds, timeout=20).verdict is Verdict.VERIFIED
     (text,) = as_aptp(problem, path)
     names, leaves = read_aptp(text)
@@ -87,7 +87,7 @@ def test_leaves_cover_every_pattern(bounds: str, tmp_path: Path) -> None:
 
 
 def test_a_file_for_every_clause(tmp_path: Path) -> None:
-    problem, path = asked(hard([1.0, 0.0]), hard([-1.0, 0.0])), tmp_path / "proof"
+    problem, path = problem_with(hard([1.0, 0.0]), hard([-1.0, 0.0])), tmp_path / "proof"
     assert certified(problem, path, "dual", timeout=20).verdict is Verdict.VERIFIED
     first, second = as_aptp(problem, path)
     assert "(assert (<= Y_0 " in first
@@ -96,7 +96,7 @@ def test_a_file_for_every_clause(tmp_path: Path) -> None:
 
 
 def test_numbers_read_back_as_they_were(tmp_path: Path) -> None:
-    problem, path = asked(([1.0, 0.0], -100.1)), tmp_path / "proof"
+    problem, path = problem_with(([1.0, 0.0], -100.1)), tmp_path / "proof"
     certified(problem, path, "dual")
     (text,) = as_aptp(problem, path)
     assert float(re.findall(r"\(<= Y_0 (\S+?)\)", text)[0]) == -100.1
@@ -115,26 +115,26 @@ def test_outputs_are_compared(row: list[float], bias: float, words: str, tmp_pat
 
 def test_relus_are_numbered_as_in_the_file(tmp_path: Path) -> None:
     """Against ONNX Runtime: layer after layer, and in a layer as its tensor is stored."""
-    made, x = convolutional(generator(1)), np.random.default_rng(0).standard_normal(4)
-    model = onnx.ModelProto.FromString(write_network(made))
-    found = [node.output[0] for node in model.graph.node if node.op_type == "Relu"]
-    for name in found:
+    small_network, x = convolutional(generator(1)), np.random.default_rng(0).standard_normal(4)
+    model = onnx.ModelProto.FromString(write_network(small_network))
+    relu_names = [node.output[0] for node in model.graph.node if node.op_type == "Relu"]
+    for name in relu_names:
         model.graph.output.append(onnx.ValueInfoProto(name=name))
     session = onnxruntime.InferenceSession(model.SerializeToString())
     given = session.get_inputs()[0]
-    values = session.run(found, {given.name: x.astype(np.float32).reshape(1, 1, 2, 2)})
+    values = session.run(relu_names, {given.name: x.astype(np.float32).reshape(1, 1, 2, 2)})
     outputs = np.concatenate([value.reshape(-1) for value in values])
-    np.testing.assert_allclose(outputs, relu_inputs_at(made, x).clip(min=0), atol=1e-5)
+    np.testing.assert_allclose(outputs, relu_inputs_at(small_network, x).clip(min=0), atol=1e-5)
     assert len(np.unique(outputs)) > 3  # an order can be told from them
 
 
 def test_what_the_form_cannot_say_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "proof"
-    halved = asked(hard([1.0, 0.0]))
+    halved = problem_with(hard([1.0, 0.0]))
     assert certified(halved, path, "linear", timeout=20).verdict is Verdict.VERIFIED
     with pytest.raises(BadInput, match="halved"):
         as_aptp(halved, path)
-    sums = asked(([1.0, 3.0], -1000.0))
+    sums = problem_with(([1.0, 3.0], -1000.0))
     certified(sums, path, "dual")
     with pytest.raises(BadInput, match="no comparison"):
         as_aptp(sums, path)
@@ -148,7 +148,7 @@ def test_what_the_form_cannot_say_is_refused(tmp_path: Path) -> None:
     certified(skips, path, "dual")
     with pytest.raises(BadInput, match="no chain"):
         as_aptp(skips, path)
-    unsafe = asked(([1.0, 0.0], 1e3))
+    unsafe = problem_with(([1.0, 0.0], 1e3))
     assert certified(unsafe, path, "dual").verdict is Verdict.FALSIFIED
     with pytest.raises(BadInput, match="only a proof"):
         as_aptp(unsafe, path)

@@ -82,11 +82,11 @@ def test_what_is_cut_off_is_torn_and_the_rest_reads_back():
     _, data = made("dense", 2, "dual")
     whole = everything(data)
     for length in [*range(1, 60), *range(60, len(data), 7), len(data) - 1]:
-        seen: list[Chunk] = []
+        chunks: list[Chunk] = []
         with pytest.raises(Torn):
-            seen.extend(read(io.BytesIO(data[:length])))
-        assert all(same(a, b) for a, b in zip(seen, whole, strict=False))
-    assert len(seen) == len(whole) - 1
+            chunks.extend(read(io.BytesIO(data[:length])))
+        assert all(same(a, b) for a, b in zip(chunks, whole, strict=False))
+    assert len(chunks) == len(whole) - 1
 
 
 def test_more_after_the_end_is_refused():
@@ -109,17 +109,17 @@ def test_chunks_out_of_order_are_refused(tmp_path: Path):
     assert len(chunks_of(data, tmp_path / "proof")) == len(frames) - 1
 
 
-def bomb(tag: bytes, raw: bytes, said: int) -> bytes:
+def bomb(tag: bytes, raw: bytes, claimed: int) -> bytes:
     data = zlib.compress(raw)
-    head = (tag, 0, len(data), said)
+    head = (tag, 0, len(data), claimed)
     return MAGIC + FRAME.pack(*head, zlib.crc32(data, zlib.crc32(struct.pack(">4sIII", *head)))) + data
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked():
     zeros = bytes(1 << 26)
-    for said in (100, len(zeros) - 1, len(zeros) + 1, (1 << 32) - 1):
+    for claimed in (100, len(zeros) - 1, len(zeros) + 1, (1 << 32) - 1):
         with pytest.raises(CertificateError):
-            everything(bomb(b"ASK ", zeros, said))
+            everything(bomb(b"ASK ", zeros, claimed))
 
 
 def test_an_array_larger_than_its_chunk_is_refused():

@@ -228,13 +228,13 @@ SMALL = [
 @pytest.mark.parametrize(("kind", "seed", "bounds", "count"), SMALL)
 def test_changed_certificates_are_refused_or_still_proofs(kind, seed, bounds, count, tmp_path: Path):
     case, data = made(kind, seed, bounds)
-    path, random, seen = tmp_path / "proof", np.random.default_rng(seed), Counter[str]()
+    path, random, tally = tmp_path / "proof", np.random.default_rng(seed), Counter[str]()
     chunks = chunks_of(data, path)
     for _ in range(count):
         name, changed = mutated(chunks, random)
         report = judged(case.problem, path, changed)
         assert report.outcome is not Outcome.INCOMPLETE
-        seen[f"{name}: {report.outcome.value}"] += 1
+        tally[f"{name}: {report.outcome.value}"] += 1
         if name in ("flipped sign", "dropped leaf"):
             assert report.outcome is Outcome.INVALID, name
         if report.outcome is Outcome.VALID:
@@ -242,7 +242,7 @@ def test_changed_certificates_are_refused_or_still_proofs(kind, seed, bounds, co
             assert every_piece_is_in_a_leaf(case, changed)
             if random.random() < 0.05:
                 assert judged(case.problem, path, changed, exact=True).outcome is Outcome.VALID
-    assert sum(times for name, times in seen.items() if name.endswith(": invalid")) > count / 3, seen
+    assert sum(times for name, times in tally.items() if name.endswith(": invalid")) > count / 3, tally
 
 
 def every_piece_is_in_a_leaf(case, chunks: list[Chunk]) -> bool:
@@ -385,13 +385,13 @@ def test_bounds_at_unsafe_points_serve_their_own_clause_only(tmp_path: Path):
     claims = Claims(case.problem.network, case.problem.property)
     lemmas = [c for c in chunks_of(data, tmp_path / "proof") if isinstance(c, Lemma) and c.head[1]]
     assert lemmas
-    mine = int(lemmas[0].head[1]) - 1
-    box, other = case.problem.clauses[mine].box, 1 - min(mine, 1)
+    number = int(lemmas[0].head[1]) - 1
+    box, other = case.problem.clauses[number].box, 1 - min(number, 1)
     before = claims.root(box), claims.of_clause(other)
     claims.learn(lemmas[0])
     assert np.array_equal(claims.root(box).lower, before[0].lower)
     assert np.array_equal(claims.of_clause(other).lower, before[1].lower)
-    after = claims.of_clause(mine)
+    after = claims.of_clause(number)
     assert (after.lower != before[0].lower).any() or (after.upper != before[0].upper).any()
 
 
@@ -434,8 +434,8 @@ def test_what_a_leaf_proves_does_not_depend_on_others(effort):
     """Leaves are looked at together, in pieces that differ from machine to machine and from search to checker."""
     random, sizes = np.random.default_rng(0), [3, 12, 12, 12, 1]
     layers = [(random.standard_normal((b, a)), random.standard_normal(b)) for a, b in pairwise(sizes)]
-    asked = simple_problem(sequential(*layers), -np.ones(3), np.ones(3), [[1.0]], [0.0])
-    claims = Claims(asked.network, asked.property)
+    query = simple_problem(sequential(*layers), -np.ones(3), np.ones(3), [[1.0]], [0.0])
+    claims = Claims(query.network, query.property)
     parts = [(i, t, h) for i in range(3) for t, h in ((1, 0), (1, 1), (3, 5), (6, 9))]
     leaves = local_leaves([i for i, _, _ in parts], [t for _, t, _ in parts], [h for _, _, h in parts], effort)
     together = claims.bounds(leaves)
@@ -496,31 +496,31 @@ def files(tmp_path_factory):
 def test_the_commands_work_together(files: Path, capsys, tmp_path: Path):
     proof, network = str(tmp_path / "proof"), str(files / "net.onnx")
     for name, status, word in (("easy", 0, "verified"), ("unsafe", 1, "falsified")):
-        asked = str(files / f"{name}.vnnlib")
-        assert main(["verify", network, asked, "--certificate", proof, "--threads", "1"]) == status
-        told = capsys.readouterr()
-        assert told.out == f"{word}\n"
-        assert "went into it" in told.err
-        assert main(["check", network, asked, proof]) == 0
-        told = capsys.readouterr()
-        assert told.out == "valid\n"
-        assert word in told.err
+        prop = str(files / f"{name}.vnnlib")
+        assert main(["verify", network, prop, "--certificate", proof, "--threads", "1"]) == status
+        output = capsys.readouterr()
+        assert output.out == f"{word}\n"
+        assert "went into it" in output.err
+        assert main(["check", network, prop, proof]) == 0
+        output = capsys.readouterr()
+        assert output.out == "valid\n"
+        assert word in output.err
     assert main(["check", network, str(files / "easy.vnnlib"), proof, "--quiet"]) == 1
     assert capsys.readouterr().out == "invalid\n"
     damaged = tmp_path / "damaged"
     for content in (b"", b"no certificate", (tmp_path / "proof").read_bytes()[:-9] + b"x" * 9, MAGIC + b"\xff" * 99):
         damaged.write_bytes(content)
         assert main(["check", network, str(files / "unsafe.vnnlib"), str(damaged)]) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert "damaged: " in told.err
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert "damaged: " in output.err
     assert main(["check", network, str(files / "easy.vnnlib"), str(tmp_path / "missing")]) == 2
     assert "missing" in capsys.readouterr().err
 
 
 def test_a_killed_search_leaves_its_finished_leaves(files: Path, tmp_path: Path):
-    proof, network, asked = tmp_path / "proof", files / "net.onnx", files / "hard.vnnlib"
-    command = [sys.executable, "-m", "bough", "verify", network, asked, "--certificate", proof, "--threads", "1"]
+    proof, network, prop = tmp_path / "proof", files / "net.onnx", files / "hard.vnnlib"
+    command = [sys.executable, "-m", "bough", "verify", network, prop, "--certificate", proof, "--threads", "1"]
     options = ["--bounds", "dual", "--no-attack", "--batch", "4", "--quiet"]
     running = subprocess.Popen([*map(str, command), *options], env={**os.environ, "OMP_NUM_THREADS": "1"})
     began = time.monotonic()
@@ -530,8 +530,8 @@ def test_a_killed_search_leaves_its_finished_leaves(files: Path, tmp_path: Path)
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     assert running.wait() == -signal.SIGKILL, "the search ended by itself"
-    seen: list[Chunk] = []
+    chunks: list[Chunk] = []
     with proof.open("rb") as file, pytest.raises(Torn):
-        seen.extend(read(file))
-    assert sum(len(chunk) for chunk in seen if isinstance(chunk, Leaves)) > 0
-    assert main(["check", str(network), str(asked), str(proof), "--quiet"]) == 3
+        chunks.extend(read(file))
+    assert sum(len(chunk) for chunk in chunks if isinstance(chunk, Leaves)) > 0
+    assert main(["check", str(network), str(prop), str(proof), "--quiet"]) == 3

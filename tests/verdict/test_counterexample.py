@@ -49,10 +49,10 @@ def holds_a_float32(lower: float, upper: float) -> bool:
 def test_points_are_float32_and_inside(a, b, share):
     lower, upper = min(a, b), max(a, b)
     x = min(max(lower + share * (upper - lower), lower), upper)
-    (found,) = representable(np.array([x]), box_of([lower], [upper]), FLOAT32)
-    assert float(np.float32(found)) == found
+    (point,) = representable(np.array([x]), box_of([lower], [upper]), FLOAT32)
+    assert float(np.float32(point)) == point
     if holds_a_float32(lower, upper):
-        assert lower <= found <= upper
+        assert lower <= point <= upper
 
 
 @given(st.floats(-1e6, 1e6, width=32), st.integers(-3, 3), st.integers(0, 3), st.floats(-1, 2))
@@ -64,21 +64,21 @@ def test_thin_boxes_around_a_float32(centre, below, above, share):
     upper = max(lower, centre)
     for _ in range(above):
         upper = float(np.nextafter(upper, np.inf))
-    (found,) = representable(np.array([lower + share * (upper - lower)]), box_of([lower], [upper]), FLOAT32)
-    assert float(np.float32(found)) == found
+    (point,) = representable(np.array([lower + share * (upper - lower)]), box_of([lower], [upper]), FLOAT32)
+    assert float(np.float32(point)) == point
     if lower <= centre <= upper:
-        assert found == centre
+        assert point == centre
     else:  # none inside: the nearest, at most one step of float32 away
-        step = abs(float(np.nextafter(np.float32(found), np.float32(np.inf))) - found)
-        assert abs(found - lower) <= max(step, 1e-45)
+        step = abs(float(np.nextafter(np.float32(point), np.float32(np.inf))) - point)
+        assert abs(point - lower) <= max(step, 1e-45)
 
 
 @given(st.lists(st.tuples(finite, finite), min_size=1, max_size=5))
 def test_points_outside_the_box_are_brought_in(sides):
     lower, upper = [min(s) for s in sides], [max(s) for s in sides]
     for x in (-1e35, 1e35):
-        found = representable(np.full(len(sides), x), box_of(lower, upper), FLOAT32)
-        for v, l, u in zip(found, lower, upper, strict=True):
+        point = representable(np.full(len(sides), x), box_of(lower, upper), FLOAT32)
+        for v, l, u in zip(point, lower, upper, strict=True):
             assert not holds_a_float32(l, u) or l <= v <= u
 
 
@@ -89,11 +89,11 @@ def test_points_are_exactly_in_the_ball(seed, p, dtype):
     box = with_ball(g, box_around(g, integer(g, 1, 8)), p)
     assert box.ball is not None
     for x in torch.cat([samples(box, 4, seed), ball_samples(box, 4, seed), samples(box, 2, seed) * 3]):
-        found = representable(x.numpy(), box, dtype)
-        assert (found.astype(dtype) == found).all()
-        assert in_ball(box.ball, found.tolist())
-        assert bool(((box.lower <= torch.from_numpy(found)) & (torch.from_numpy(found) <= box.upper)).all())
-        lost = float(box.ball.distance(box.project(x)) - box.ball.distance(torch.from_numpy(found)))
+        point = representable(x.numpy(), box, dtype)
+        assert (point.astype(dtype) == point).all()
+        assert in_ball(box.ball, point.tolist())
+        assert bool(((box.lower <= torch.from_numpy(point)) & (torch.from_numpy(point) <= box.upper)).all())
+        lost = float(box.ball.distance(box.project(x)) - box.ball.distance(torch.from_numpy(point)))
         assert lost <= (1e-4 if dtype == FLOAT32 else 1e-10) * box.ball.radius + 1e-5 * (dtype == FLOAT32)
 
 
@@ -102,8 +102,8 @@ def test_a_ball_without_a_float32_has_its_rounded_centre(p):
     for radius in (0.0, 1e-12):
         centre, ones = tensor([0.1, 0.7]), tensor([1.0, 1.0])
         box = Box(centre - radius, centre + radius, Ball(centre, ones, radius, p))
-        found = representable(np.array([0.1 + radius, 0.7]), box, FLOAT32)
-        assert found.tolist() == [float(np.float32(v)) for v in centre.tolist()]
+        point = representable(np.array([0.1 + radius, 0.7]), box, FLOAT32)
+        assert point.tolist() == [float(np.float32(v)) for v in centre.tolist()]
         assert representable(np.array([0.1 + radius, 0.7]), box, FLOAT64).tolist() == pytest.approx(centre.tolist())
 
 
@@ -114,14 +114,14 @@ class Given:
     dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
 
     def __init__(self, y: list[float]) -> None:
-        self.y, self.asked = np.array(y), list[Points]()
+        self.y, self.points = np.array(y), list[Points]()
 
     def run(self, x: Points) -> Points:
-        self.asked.append(x)
+        self.points.append(x)
         return self.y
 
 
-def asked(y: list[float], *clauses: Clause) -> tuple[Problem, Given]:
+def problem_and_runtime(y: list[float], *clauses: Clause) -> tuple[Problem, Given]:
     runtime = Given(y)
     network = sequential(([[1.0], [1.0]], [0.0, 0.0]))
     boxes = [box_of([0.1], [0.7]), box_of([2.0], [3.0])]
@@ -129,11 +129,11 @@ def asked(y: list[float], *clauses: Clause) -> tuple[Problem, Given]:
 
 
 def test_the_runtime_is_asked_at_a_float32_point_of_the_box():
-    made, runtime = asked([0.0, 0.0], clause([[1.0, 0.0]], [0.0]))
-    found = replay(made, np.array([0.1]), 0)
-    assert found is not None
-    assert float(np.float32(runtime.asked[0][0])) == runtime.asked[0][0] == found.x[0]
-    assert 0.1 <= found.x[0] <= 0.7
+    query, runtime = problem_and_runtime([0.0, 0.0], clause([[1.0, 0.0]], [0.0]))
+    counterexample = replay(query, np.array([0.1]), 0)
+    assert counterexample is not None
+    assert float(np.float32(runtime.points[0][0])) == runtime.points[0][0] == counterexample.x[0]
+    assert 0.1 <= counterexample.x[0] <= 0.7
 
 
 @given(st.lists(st.tuples(finite, finite, st.floats(0, 1)), min_size=1, max_size=5))
@@ -144,12 +144,12 @@ def test_points_of_float64_networks_are_kept(sides):
 
 
 def test_a_float64_network_is_asked_inside_boxes_without_a_float32():
-    made, runtime = asked([0.0, 0.0], clause([[1.0, 0.0]], [0.0]))
+    query, runtime = problem_and_runtime([0.0, 0.0], clause([[1.0, 0.0]], [0.0]))
     runtime.dtype = FLOAT64
-    thin = replace(made, property=replace(made.property, boxes=(box_of([0.1], [0.1]), made.property.boxes[1])))
-    found = replay(thin, np.array([0.1]), 0)
-    assert found is not None
-    assert found.x.tolist() == [0.1]
+    thin = replace(query, property=replace(query.property, boxes=(box_of([0.1], [0.1]), query.property.boxes[1])))
+    counterexample = replay(thin, np.array([0.1]), 0)
+    assert counterexample is not None
+    assert counterexample.x.tolist() == [0.1]
 
 
 @pytest.mark.parametrize(
@@ -167,32 +167,32 @@ def test_a_float64_network_is_asked_inside_boxes_without_a_float32():
     ],
 )
 def test_every_row_has_to_hold_strict_ones_strictly(y, strict, unsafe):
-    made, _ = asked(y, clause([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0], strict))
-    assert (replay(made, np.array([0.5]), 0) is not None) == unsafe
+    query, _ = problem_and_runtime(y, clause([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0], strict))
+    assert (replay(query, np.array([0.5]), 0) is not None) == unsafe
 
 
 def test_rows_are_summed_exactly():
     """1e16 + 1 - 1e16 rounds to 0, which is not above the offset; exactly, it is 1."""
-    made, _ = asked([1e16, 1.0], clause([[1.0, 1.0]], [1e16]))
-    assert replay(made, np.array([0.5]), 0) is None
+    query, _ = problem_and_runtime([1e16, 1.0], clause([[1.0, 1.0]], [1e16]))
+    assert replay(query, np.array([0.5]), 0) is None
 
 
 def test_only_clauses_of_the_points_own_box_count():
-    made, _ = asked([-1.0, 5.0], clause([[0.0, 1.0]], [0.0], box=0), clause([[1.0, 0.0]], [0.0], box=1))
-    assert replay(made, np.array([0.5]), 0) is None
-    found = replay(made, np.array([2.5]), 1)
-    assert found is not None
-    assert found.clause == 1
+    query, _ = problem_and_runtime([-1.0, 5.0], clause([[0.0, 1.0]], [0.0], box=0), clause([[1.0, 0.0]], [0.0], box=1))
+    assert replay(query, np.array([0.5]), 0) is None
+    counterexample = replay(query, np.array([2.5]), 1)
+    assert counterexample is not None
+    assert counterexample.clause == 1
 
 
 def test_the_original_rows_decide_not_the_scaled_ones():
     """Scaling by powers of two is exact, so both agree; the clause number is the property's."""
-    made, _ = asked([3.0, 0.5], clause([[1e6, 0.0], [0.0, 1e-6]], [3e6, 1e-6]))
-    found = replay(made, np.array([0.5]), 0)
-    assert found is not None
-    for original, scaled in zip(made.property.clauses, made.clauses, strict=True):
-        assert original.holds(found.y)
-        assert scaled.holds(found.y)
+    query, _ = problem_and_runtime([3.0, 0.5], clause([[1e6, 0.0], [0.0, 1e-6]], [3e6, 1e-6]))
+    counterexample = replay(query, np.array([0.5]), 0)
+    assert counterexample is not None
+    for original, scaled in zip(query.property.clauses, query.clauses, strict=True):
+        assert original.holds(counterexample.y)
+        assert scaled.holds(counterexample.y)
         ratio = scaled.coefficients.norm(dim=1) / original.coefficients.norm(dim=1)
         assert all(np.frexp(float(r))[0] == 0.5 for r in ratio)
 
@@ -200,11 +200,11 @@ def test_the_original_rows_decide_not_the_scaled_ones():
 def test_onnx_runtime_says_what_the_output_is():
     network = sequential(([[1.0, -1.0]], [0.25]))
     runtime = Reference(write_network(network))
-    made = replace(problem(network, [box_of([0.0, 0.0], [1.0, 1.0])], [clause([[1.0]], [-0.5])]), reference=runtime)
-    assert replay(made, np.array([0.5, 0.5]), 0) is None
-    found = replay(made, np.array([0.1, 0.9]), 0)
-    assert found is not None
-    assert found.y[0] == float(np.float32(np.float32(0.1) - np.float32(0.9)) + np.float32(0.25))
+    query = replace(problem(network, [box_of([0.0, 0.0], [1.0, 1.0])], [clause([[1.0]], [-0.5])]), reference=runtime)
+    assert replay(query, np.array([0.5, 0.5]), 0) is None
+    counterexample = replay(query, np.array([0.1, 0.9]), 0)
+    assert counterexample is not None
+    assert counterexample.y[0] == float(np.float32(np.float32(0.1) - np.float32(0.9)) + np.float32(0.25))
 
 
 def test_the_text_names_every_value():

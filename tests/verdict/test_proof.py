@@ -70,10 +70,10 @@ def test_a_convolution_with_groups_strides_and_dilation_is_that_matrix():
 @given(st.lists(st.fractions(), min_size=1, max_size=6))
 def test_rounding_down_gives_float64_numbers_that_are_not_above(values):
     given_values = np.array(values, dtype=object)
-    for made, value in zip(rounded_down(given_values), values, strict=True):
-        assert made <= value
-        assert Fraction(float(made)) == made
-        assert float(made) == float(value) or np.nextafter(float(made), np.inf) >= float(value)
+    for rounded, value in zip(rounded_down(given_values), values, strict=True):
+        assert rounded <= value
+        assert Fraction(float(rounded)) == rounded
+        assert float(rounded) == float(value) or np.nextafter(float(rounded), np.inf) >= float(value)
 
 
 def scaled(network: Network, factors: list[float]) -> Network:
@@ -93,26 +93,26 @@ def test_bounds_hold_at_every_point_in_rational_arithmetic(seed, factors):
     network = scaled(KINDS["dense"](g), factors)
     box, clause = box_around(g, network.inputs), random_clause(g, network.outputs, 2)
     prover, random = Prover(network), np.random.default_rng(seed)
-    where = prover.root(box)
+    root = prover.root(box)
     weights = random.random((1, 6, 2))
     slope = random.random((1, 6, network.neurons)) * 1.5 - 0.2
     sign = random.standard_normal((1, 6, network.neurons)) * (random.random((1, 6, network.neurons)) < 0.3)
     is_given = random.random((1, 6, network.neurons)) < 0.2
     passing = Passing(slope, sign, random.standard_normal((1, 6, network.neurons)), is_given)
-    found = prover.least_of_rows(where, clause, weights, passing)[0]
+    bounds = prover.least_of_rows(root, clause, weights, passing)[0]
     for point in samples(box, 12, seed):
         values = exact_values_at(network, point.tolist())
         at = [v for i in network.relus for v in values[network.nodes[i].inputs[0]]]
         assert all(
             Fraction(float(lo)) <= z <= Fraction(float(hi))
-            for lo, z, hi in zip(where.lower[0], at, where.upper[0], strict=True)
+            for lo, z, hi in zip(root.lower[0], at, root.upper[0], strict=True)
         )
         rows = [
             sum((Fraction(a) * y for a, y in zip(row, values[-1], strict=True)), -Fraction(b))
             for row, b in zip(clause.coefficients.tolist(), clause.offsets.tolist(), strict=True)
         ]
         assert max(rows) == exact_margin(clause, values[-1])
-        for k, bound in enumerate(found):
+        for k, bound in enumerate(bounds):
             assert Fraction(float(bound)) <= sum(
                 Fraction(float(w)) * r for w, r in zip(weights[0, k], rows, strict=True)
             )
@@ -130,10 +130,10 @@ def test_float64_rounded_outward_is_below_rational_arithmetic_by_very_little(kin
     for slopes in range(IDENTITY + 1):
         values = []
         for prover, root in ((rounded, whole["rounded"]), (exact, whole["exact"])):
-            where = prover.local(root)
+            local = prover.local(root)
             weights = prover.layers.number(np.ones((1, 1, 1)))
             values.append(
-                float(prover.least_of_rows(where, clause, weights, Passing(prover.slopes(where, slopes)))[0, 0])
+                float(prover.least_of_rows(local, clause, weights, Passing(prover.slopes(local, slopes)))[0, 0])
             )
         assert values[0] <= values[1]
         assert values[0] == pytest.approx(values[1], abs=1e-9)
@@ -143,11 +143,11 @@ def test_what_overflows_proves_nothing():
     network = sequential(([[1e200], [-1e200]], [0.0, 0.0]), ([[1e200, -1e200]], [1.0]))
     prover = Prover(network)
     with np.errstate(all="ignore"):
-        where = prover.root(Box(torch.tensor([-1.0]).double(), torch.tensor([1.0]).double()))
+        root = prover.root(Box(torch.tensor([-1.0]).double(), torch.tensor([1.0]).double()))
         f = {len(network.nodes) - 1: np.ones((1, 1, 1))}
-        found = prover.least(where, f, Passing(prover.slopes(where, 0)))
-    assert not (found > 0).any()
-    assert not np.isnan(found).any()
+        bounds = prover.least(root, f, Passing(prover.slopes(root, 0)))
+    assert not (bounds > 0).any()
+    assert not np.isnan(bounds).any()
 
 
 def test_rationals_are_the_float64_numbers_given():

@@ -33,15 +33,15 @@ def covered(leaves: list[Leaf]) -> bool:
     for cell in cells:
 
         def holds(path: Leaf, cell=cell) -> bool:
-            seen: dict[int, int] = {}
+            depths: dict[int, int] = {}
             for v, s in path:
                 if v < VARIABLES:
                     if cell[v] != s:
                         return False
                 else:
-                    if cell[v][seen.get(v, 0)] != s:
+                    if cell[v][depths.get(v, 0)] != s:
                         return False
-                    seen[v] = seen.get(v, 0) + 1
+                    depths[v] = depths.get(v, 0) + 1
             return True
 
         if not any(holds(path) for path in leaves):
@@ -91,9 +91,9 @@ def test_changed_leaves_are_accepted_only_if_nothing_is_left_out(leaves, data):
             leaf[at] = (v, 1 - side)
             if data.draw(st.booleans()):
                 del leaf[at]
-    found = [tuple(leaf) for leaf in changed]
-    if find_gap(paths(found), VARIABLES + INPUTS) is None:
-        assert covered(found)
+    changed_leaves = [tuple(leaf) for leaf in changed]
+    if find_gap(paths(changed_leaves), VARIABLES + INPUTS) is None:
+        assert covered(changed_leaves)
 
 
 def test_one_leaf_without_splits_covers_everything():
@@ -130,7 +130,7 @@ def test_a_deep_and_lopsided_tree_is_quick(depth):
     leaves.append(tuple((v, 1) for v in range(300)))
     count = 1 << depth
     full = [tuple((v, leaf >> v & 1) for v in range(depth)) for leaf in range(count)]
-    for made in (leaves, full):
-        entries = [(k, v, s) for k, path in enumerate(made) for v, s in path]
+    for tree in (leaves, full):
+        entries = [(k, v, s) for k, path in enumerate(tree) for v, s in path]
         leaf, variable, side = (np.array(column) for column in zip(*entries, strict=True))
-        assert find_gap(Paths(len(made), leaf, variable, side, np.full(len(leaf), -1)), 400) is None
+        assert find_gap(Paths(len(tree), leaf, variable, side, np.full(len(leaf), -1)), 400) is None
