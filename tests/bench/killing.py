@@ -84,7 +84,7 @@ if __name__ == "__main__":
     given = sys.argv[1:]
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what the benches say
     try:
-        told = kill_again_and_again(Path(given[0]), int(given[1]), int(given[2]), float(given[3]), given[4:])
+        figures = kill_again_and_again(Path(given[0]), int(given[1]), int(given[2]), float(given[3]), given[4:])
     finally:
         sys.stderr = sys.__stderr__
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(figures) + "\n")
