@@ -186,8 +186,8 @@ def main() -> int:
     finished = {(e["seed"], e["number"]) for e in done}
     options.certificates.mkdir(parents=True, exist_ok=True)
     data = Path(os.environ.get("BOUGH_DATA", ROOT.parent / "shared"))
-    certified = questions(data, options.certificates)
-    subjects = [s for q in certified if (s := made(q, options.certificates, options.limit)) is not None]
+    instances = questions(data, options.certificates)
+    subjects = [s for q in instances if (s := made(q, options.certificates, options.limit)) is not None]
     words = Counter(s.verdict for s in subjects)
     print(f"{len(subjects)} certificates ({dict(words)}), {sum(len(s.leaves) for s in subjects)} leaves", flush=True)
     left = [n for n in range(options.count) if (options.seed, n) not in finished]

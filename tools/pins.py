@@ -33,8 +33,8 @@ def pinned() -> dict[str, str]:
     """The versions of constraints.txt."""
     lines = (line.split("#")[0].strip() for line in Path("constraints.txt").read_text(encoding="utf-8").splitlines())
     requirements = [Requirement(line) for line in lines if line]
-    current = [r for r in requirements if r.marker is None or r.marker.evaluate()]
-    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in current}
+    applicable = [r for r in requirements if r.marker is None or r.marker.evaluate()]
+    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in applicable}
 
 
 def closure() -> list[str]:
