@@ -142,8 +142,8 @@ def paper_problem(data: Path, name: str) -> tuple[int, Problem]:
     loaded = load_network(data / "networks" / f"cifar_{name}_kw.onnx")
     x = torch.tensor((images["test_images"][place[int(row["image"])]] / 255.0 - MEAN) / STD)
     label = int(walk.evaluate(loaded.network, x[None]).argmax())
-    asked = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
-    return int(row["image"]), load_problem(loaded, asked)
+    prop = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
+    return int(row["image"]), load_problem(loaded, prop)
 
 
 def make_case(data: Path, name: str, device: str) -> Case:
@@ -157,8 +157,8 @@ def make_case(data: Path, name: str, device: str) -> Case:
         bounded = bounding.bound(split(domains, random_relus(domains, generator)), 0.0, clock).domains
         left = (bounded.lower <= 0).nonzero()[:, 0].cpu()
         left = left if len(left) else torch.arange(len(bounded))
-        kept = left[torch.randperm(len(left), generator=generator)[: DOMAINS // 2]]
-        domains = bounded[kept.to(bounded.lower.device)]
+        chosen = left[torch.randperm(len(left), generator=generator)[: DOMAINS // 2]]
+        domains = bounded[chosen.to(bounded.lower.device)]
     rule = search_plan(Options(branching="kfsb", device=device), problem.network).brancher
     look = CountedLookAhead(bounding, clock, domains)
     domains = split(domains, rule.decide(rule.prepare(problem), domains, look).neurons)
@@ -248,7 +248,7 @@ def measure_speed(case: Case, batch: int, seconds: float, machine: Machine) -> l
     """The bare ascent at one batch size, for every number of steps."""
     functionals, start, fresh = case.batch(batch)
     least = floor_of(case.climber.net, machine, batch)
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     first = timed(
         lambda: Ascent(steps=STEPS[0], pauses=()).run(case.climber, functionals, start, fresh), machine.device
     )
@@ -258,9 +258,9 @@ def measure_speed(case: Case, batch: int, seconds: float, machine: Machine) -> l
             ascent.run(case.climber, functionals, start, fresh)
         each = per_call(partial(ascent.run, case.climber, functionals, start, fresh), seconds, machine.device)
         share = least["floor_s"] * batch * steps / each
-        found.append({"batch": batch, "steps": steps, "seconds": each, "domains_per_second": batch / each})
-        found[-1] |= {"first_call_s": first, "share_of_floor": share, "floor": least}
-    return found
+        entries.append({"batch": batch, "steps": steps, "seconds": each, "domains_per_second": batch / each})
+        entries[-1] |= {"first_call_s": first, "share_of_floor": share, "floor": least}
+    return entries
 
 
 def measure_shares(case: Case, batch: int, device: str) -> dict[str, Any]:
@@ -282,8 +282,8 @@ def measure_shares(case: Case, batch: int, device: str) -> dict[str, Any]:
         return {"batch": batch, "products": None, "busy": None, "largest": []}
     products = sum(s for name, s in spent.items() if any(word in name.lower() for word in PRODUCTS))
     largest = sorted(spent.items(), key=lambda pair: -pair[1])[:6]
-    told = [(name[:60], s / total) for name, s in largest]
-    return {"batch": batch, "products": products / total, "busy": total / wall, "largest": told}
+    shares = [(name[:60], s / total) for name, s in largest]
+    return {"batch": batch, "products": products / total, "busy": total / wall, "largest": shares}
 
 
 @final
@@ -316,7 +316,7 @@ def lp_bounds(case: Case, seconds: float) -> list[float]:
     sides, magnitude = (case.root.lower.cpu(), case.root.upper.cpu()), [m.cpu() for m in case.root.magnitude]
     root = replace(case.root, lower=sides[0], upper=sides[1], bounds=bounds, magnitude=magnitude)
     bounding = PlanetLP(Given(root), early_stop=False).prepare(case.problem)
-    deadline, found, basis = Deadline.after(seconds), [], BasisNumbers(torch.zeros(1, dtype=torch.int64))
+    deadline, lower_bounds, basis = Deadline.after(seconds), [], BasisNumbers(torch.zeros(1, dtype=torch.int64))
     for k in range(min(LP_DOMAINS, len(case.domains))):
         one = case.domains[torch.tensor([k], device=case.domains.lower.device)].to(cpu)
         one = replace(one, lower=torch.full_like(one.lower, -torch.inf), start=basis)
@@ -325,8 +325,8 @@ def lp_bounds(case: Case, seconds: float) -> list[float]:
         except OutOfTime:
             break
         basis = solved.carried(BasisNumbers)
-        found.append(float(solved.lower))
-    return found
+        lower_bounds.append(float(solved.lower))
+    return lower_bounds
 
 
 def trajectory(case: Case, count: int, rate: float) -> Tensor:

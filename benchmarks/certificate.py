@@ -58,9 +58,9 @@ def problems(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, P
             yield f"dense {inputs}-{'-'.join(map(str, widths))}", dense(folder, inputs, widths, seed)
         return
     with options.instances.open() as file:
-        for network, asked, *_ in list(csv.reader(file))[:: options.every]:
-            here = options.instances.parent
-            yield f"{Path(network).stem} {Path(asked).stem}", load_problem(load_network(here / network), here / asked)
+        for network, prop, *_ in list(csv.reader(file))[:: options.every]:
+            parent = options.instances.parent
+            yield f"{Path(network).stem} {Path(prop).stem}", load_problem(load_network(parent / network), parent / prop)
 
 
 def measure(name: str, problem: Problem, limit: float, path: Path) -> tuple[float, ...] | None:
@@ -94,9 +94,9 @@ def made_up(leaves: int, path: Path) -> tuple[Problem, int]:
     writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
     order = np.random.default_rng(0).permutation(1 << depth)
     for first in range(0, len(order), CHUNK):
-        mine = order[first : first + CHUNK]
-        count, none = len(mine), np.zeros(0, np.int64)
-        literals = 2 * np.arange(depth)[None] + ((mine[:, None] >> np.arange(depth)) & 1)
+        part = order[first : first + CHUNK]
+        count, none = len(part), np.zeros(0, np.int64)
+        literals = 2 * np.arange(depth)[None] + ((part[:, None] >> np.arange(depth)) & 1)
         writer.write(
             Leaves(
                 clause=np.zeros(count, np.int64),
@@ -140,11 +140,11 @@ def main() -> int:
             )
             return 0
         rows = [measure(name, problem, options.limit, path) for name, problem in problems(options, Path(folder))]
-    found = np.array([row for row in rows if row is not None])
-    if len(found):
-        plain, proved, spent, checked, leaves, tree, size = found.sum(axis=0)
+    measured = np.array([row for row in rows if row is not None])
+    if len(measured):
+        plain, proved, spent, checked, leaves, tree, size = measured.sum(axis=0)
         print(
-            f"all {len(found)} verified: {plain:.1f} -> {proved:.1f} s, {spent / proved:.0%} of it in certificates; "
+            f"all {len(measured)} verified: {plain:.1f} -> {proved:.1f} s, {spent / proved:.0%} of it in certificates; "
             f"{leaves:.0f} leaves, {tree / leaves:.0f} bytes each ({size / leaves:.0f} with the root); check / search "
             f"{checked / proved:.2f}"
         )

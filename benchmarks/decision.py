@@ -46,15 +46,15 @@ def open_domains(session: AbstractSession, problem: Problem, count: int) -> Doma
     """So many open domains, found by a quick rule; where a search ends before, they are repeated."""
     rule, domains = Filtered(best=3), session.root(0.0, NEVER).domains
     memory = rule.prepare(problem)
-    found = domains = domains[~(domains.lower > 0)]
+    latest = domains = domains[~(domains.lower > 0)]
     while 0 < len(domains) < count:
         decision = rule.decide(memory, domains, CountedLookAhead(session, NEVER, domains))
         bounded = session.bound(split(domains, decision.neurons), 0.0, NEVER).domains
         domains, memory = bounded[~(bounded.lower > 0)], decision.memory
-        found = domains if len(domains) else found
-    if not len(found):
-        return found
-    return found[torch.arange(count, device=found.lower.device) % len(found)]
+        latest = domains if len(domains) else latest
+    if not len(latest):
+        return latest
+    return latest[torch.arange(count, device=latest.lower.device) % len(latest)]
 
 
 def fastest(work: Callable[[], object], device: str, repeat: int) -> float:

@@ -69,8 +69,8 @@ def main() -> int:
     if options.files:
         problem = load_problem(load_network(options.files[0]), options.files[1])
     else:
-        module, asked = random_problem()
-        problem = load_problem(load_network(module, (20,)), asked)
+        module, prop = random_problem()
+        problem = load_problem(load_network(module, (20,)), prop)
     watch, before = Watch(), resident()
     chosen = Options(timeout=60 * options.minutes, bounds=options.bounds, memory=options.memory, device="cpu")
     result = solve(problem, chosen, (watch,))

@@ -39,7 +39,7 @@ def resident() -> int:
 
 def write_problems(folder: Path) -> list[tuple[list[str], str]]:
     """Command lines with the verdicts that are true: the least value of relu(x + y) + relu(x - y) is 0."""
-    asked = []
+    queries = []
     for k in range(KINDS):
         builder, safe = GraphBuilder(), k % 2 == 0
         scale = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64) * (k + 1)
@@ -51,11 +51,11 @@ def write_problems(folder: Path) -> list[tuple[list[str], str]]:
         write_network(network, folder / f"{k}.onnx")
         (folder / f"{k}.vnnlib").write_text(write_property(Property((Box(-ends, ends),), (row,))))
         words = ["verify", str(folder / f"{k}.onnx"), str(folder / f"{k}.vnnlib"), "--threads", "1", "--quiet"]
-        asked.append(([*words, "--json", str(folder / "record.json")], "verified" if safe else "falsified"))
-    return asked
+        queries.append(([*words, "--json", str(folder / "record.json")], "verified" if safe else "falsified"))
+    return queries
 
 
-def told(seconds: list[float]) -> str:
+def latency(seconds: list[float]) -> str:
     """Median and tail."""
     ordered = sorted(seconds)
     tail = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
@@ -71,9 +71,9 @@ def main() -> int:
     wrong, took, held = 0, [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        asked = write_problems(folder)
+        queries = write_problems(folder)
         for k in range(options.queries):
-            words, truth = asked[k % KINDS]
+            words, truth = queries[k % KINDS]
             out, began = io.StringIO(), time.perf_counter()
             with contextlib.redirect_stdout(out):
                 bough(words)
@@ -84,11 +84,11 @@ def main() -> int:
             )
         grown = held[-1] - held[len(held) // 10] if held else 0
         if held:
-            print(f"one process: {len(took)} queries, {told(took[1:] or took)}, first {1e3 * took[0]:.0f} ms")
+            print(f"one process: {len(took)} queries, {latency(took[1:] or took)}, first {1e3 * took[0]:.0f} ms")
             print(f"  memory {held[len(held) // 10] / 1e6:.0f} MB after a tenth, {held[-1] / 1e6:.0f} MB at the end")
         took = []
         for k in range(options.processes):
-            words, truth = asked[k % KINDS]
+            words, truth = queries[k % KINDS]
             began = time.perf_counter()
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             done = subprocess.run(
@@ -97,7 +97,7 @@ def main() -> int:
             took.append(time.perf_counter() - began)
             wrong += done.stdout != f"{truth}\n"
         if took:
-            print(f"separate processes: {len(took)} queries, {told(took)}")
+            print(f"separate processes: {len(took)} queries, {latency(took)}")
     print(f"{wrong} wrong answers or errors; {'no leak' if grown < LEAK else f'grew by {grown / 1e6:.0f} MB'}")
     return int(wrong > 0 or grown >= LEAK)
 

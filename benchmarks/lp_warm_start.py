@@ -39,15 +39,15 @@ def problem() -> tuple[str, Network, Box, Clause]:
     data = os.environ.get("BOUGH_DATA")
     if data is None:
         path, problems = demo.load()
-        asked = problems[-1].property
-        return f"demo, {problems[-1].name}", read_network(path), asked.boxes[0], asked.clauses[0]
+        prop = problems[-1].property
+        return f"demo, {problems[-1].name}", read_network(path), prop.boxes[0], prop.clauses[0]
     network = read_network(Path(data) / "data" / "networks" / "cifar_base_kw.onnx")
     images = np.load(Path(data) / "data" / "images" / "cifar10_part.npz")
     image = images["test_images"][list(images["test_index"]).index(IMAGE)] / 255.0
     x = torch.tensor((image - np.array([0.485, 0.456, 0.406]).reshape(3, 1, 1)) / 0.225)
     label = int(walk.evaluate(network, x[None]).argmax())
-    asked = robustness_property(x, EPS, label, [TARGET], 10)
-    return f"Base, image {IMAGE}", network, asked.boxes[0], asked.clauses[0]
+    prop = robustness_property(x, EPS, label, [TARGET], 10)
+    return f"Base, image {IMAGE}", network, prop.boxes[0], prop.clauses[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class Bench:
 
     def renewed(self, child: Bounds, neuron: int) -> Bounds:
         """The same child with the later layers bounded again."""
-        where = self.root.with_bounds(child)
-        return PaperBounds().after_split(self.network, where, torch.tensor([[neuron]]), Deadline.never())
+        region = self.root.with_bounds(child)
+        return PaperBounds().after_split(self.network, region, torch.tensor([[neuron]]), Deadline.never())
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ def run(name: str, instance: Instance, how: Options) -> dict[str, Any]:
 
 def bare_speeds(path: Path | None, device: str) -> dict[str, tuple[int, float]]:
     """By network: the batch, and domains per second of the bare ascent; the last line for the device counts."""
-    found: dict[str, tuple[int, float]] = {}
+    by_network: dict[str, tuple[int, float]] = {}
     lines = [] if path is None else [json.loads(text) for text in path.read_text().splitlines()]
     for line in lines:
         if line["machine"]["device"] != device:
@@ -55,8 +55,8 @@ def bare_speeds(path: Path | None, device: str) -> dict[str, tuple[int, float]]:
         for name, entry in line["networks"].items():
             speeds = {e["batch"]: e["domains_per_second"] for e in entry["speed"] if e["steps"] == STEPS}
             batch = BATCH if BATCH in speeds else max(speeds)
-            found[name] = batch, speeds[batch]
-    return found
+            by_network[name] = batch, speeds[batch]
+    return by_network
 
 
 def row(entry: dict[str, Any], bare: tuple[int, float] | None) -> str:

@@ -33,11 +33,11 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     repeat = parser.parse_args().repeat
     with tempfile.TemporaryDirectory() as folder:
-        network, asked = Path(folder) / "relu.onnx", Path(folder) / "positive.vnnlib"
+        network, prop = Path(folder) / "relu.onnx", Path(folder) / "positive.vnnlib"
         builder = GraphBuilder()
         write_network(builder.build(builder.relu(builder.input((1,)))), network)
-        asked.write_text(PROPERTY)
-        verify = ["-m", "bough", "verify", str(network), str(asked), "--quiet"]
+        prop.write_text(PROPERTY)
+        verify = ["-m", "bough", "verify", str(network), str(prop), "--quiet"]
         pairs = [(seconds(["-c", "import torch, onnxruntime"]), seconds(verify)) for _ in range(repeat)]
         base, whole = (median(column) for column in zip(*pairs, strict=True))
         timed = subprocess.run(

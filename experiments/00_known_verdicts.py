@@ -34,7 +34,7 @@ def known(data: Path) -> dict[tuple[str, str, str], str]:
         return {(r["benchmark"], r["network"], r["property"]): r["verdict"] for r in csv.DictReader(rows)}
 
 
-def one(name: str, network: str, asked: str, options: dict[str, Any]) -> dict[str, Any]:
+def one(name: str, network: str, prop: str, options: dict[str, Any]) -> dict[str, Any]:
     """One run, in a process of its own pool; an error is a row."""
     import torch
 
@@ -47,19 +47,19 @@ def one(name: str, network: str, asked: str, options: dict[str, Any]) -> dict[st
     how = Options(**options)
     settings = said_of(how)
     try:
-        problem = load_problem(load_network(network), asked)
+        problem = load_problem(load_network(network), prop)
         plan = make_plan(how, problem.network)
         settings = plan.settings
-        return {"set": name, **record(Run(network, asked, "bab", settings), plan.solve(problem))}
+        return {"set": name, **record(Run(network, prop, "bab", settings), plan.solve(problem))}
     except Exception as error:  # noqa: BLE001 - a crash is a row of the table
-        return {"set": name, **record(Run(network, asked, "bab", settings), None, f"{type(error).__name__}: {error}")}
+        return {"set": name, **record(Run(network, prop, "bab", settings), None, f"{type(error).__name__}: {error}")}
 
 
-def tasks(data: Path, wanted: list[str]) -> Iterator[tuple[str, str, str]]:
+def tasks(data: Path, sets: list[str]) -> Iterator[tuple[str, str, str]]:
     """Set name, network and property of every run."""
     from bough.problem.instances import read_instances
 
-    for name in wanted:
+    for name in sets:
         folder, rows = SETS[name]
         for instance in read_instances(data / "vnncomp" / folder / "instances.csv")[rows]:
             yield name, str(instance.network), str(instance.property)
@@ -116,10 +116,10 @@ def main() -> int:
     options = parser.parse_args()
     data = Path(os.environ.get("BOUGH_DATA", "../shared"))
     done = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
-    seen = {(e["set"], e["network"], e["property"]) for e in done}
-    missing = [t for t in tasks(data, options.sets) if t not in seen]
+    finished = {(e["set"], e["network"], e["property"]) for e in done}
+    missing = [t for t in tasks(data, options.sets) if t not in finished]
     print(
-        f"{len(missing)} runs of at most {options.timeout:g} s, {options.jobs} at a time, {len(seen)} are done",
+        f"{len(missing)} runs of at most {options.timeout:g} s, {options.jobs} at a time, {len(finished)} are done",
         flush=True,
     )
     chosen = {"timeout": options.timeout, "intermediate": options.intermediate, "branching": options.branching}
@@ -130,10 +130,10 @@ def main() -> int:
             out.write(json.dumps(entry) + "\n")
             out.flush()
             done.append(entry)
-            said, truth = entry["verdict"] or entry["error"], expected(entry, verdicts)
+            answer, truth = entry["verdict"] or entry["error"], expected(entry, verdicts)
             print(
                 f"{len(done):4d} {stem(entry['network'])} {stem(entry['property'])}: "
-                f"{said} (known: {truth}) {entry['seconds'] or 0:.1f} s",
+                f"{answer} (known: {truth}) {entry['seconds'] or 0:.1f} s",
                 flush=True,
             )
     text, wrong = table(done, verdicts)

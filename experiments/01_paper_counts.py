@@ -52,15 +52,15 @@ def main() -> int:
         k, eps = place[int(row["image"])], float(row["eps"])
         x = torch.tensor((images["test_images"][k] / 255.0 - MEAN) / STD)
         label = int(walk.evaluate(loaded.network, x[None]).argmax())
-        asked = robustness_property(x, eps, label, [int(row["target"])], loaded.network.outputs)
+        prop = robustness_property(x, eps, label, [int(row["target"])], loaded.network.outputs)
         cells, root = [], ""
         for rule in rules:
             how = Options(
                 timeout=options.timeout, bounds="lp", branching=rule, intermediate="paper", attack=False, batch=1
             )
-            result = solve(load_problem(loaded, asked), how)
-            theirs = [row[f"{rule.removeprefix('gnn-')}_{figure}"] for figure in ("branches", "time")]
-            published, seconds = (float(text) if text else None for text in theirs)
+            result = solve(load_problem(loaded, prop), how)
+            texts = [row[f"{rule.removeprefix('gnn-')}_{figure}"] for figure in ("branches", "time")]
+            published, seconds = (float(text) if text else None for text in texts)
             root = f"{result.root_lower_bound:.4f}"
             solved = result.verdict.value == "verified"
             different += rule == "babsr" and (not solved or result.branches != published)

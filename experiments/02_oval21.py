@@ -58,27 +58,27 @@ def table(data: Path, records: list[dict[str, Any]]) -> int:
         peer = list(csv.DictReader(lines))
     with (data / "instances.csv").open() as lines:
         names = [Path(row[1]).name.removesuffix(".gz").removesuffix(".vnnlib") for row in csv.reader(lines)]
-    ours = {Path(r["property"]).name.removesuffix(".gz").removesuffix(".vnnlib"): r for r in records}
+    own_runs = {Path(r["property"]).name.removesuffix(".gz").removesuffix(".vnnlib"): r for r in records}
     print("| # | instance | bough | seconds | branches | bounds | branches/s | alpha-beta-CROWN | seconds | ratio |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     ratios, missed = [], []
     for k, (name, other) in enumerate(zip(names, peer, strict=True)):
-        if name not in ours:
+        if name not in own_runs:
             continue
-        r, theirs = ours[name], float(other["seconds"])
+        r, peer_seconds = own_runs[name], float(other["seconds"])
         solved = other["result"] != "unknown"
-        ratio = r["seconds"] / theirs if solved else None
+        ratio = r["seconds"] / peer_seconds if solved else None
         if ratio is not None:
             ratios.append(ratio)
-            if r["verdict"] not in SOLVED or r["seconds"] > max(FLOOR, SHARE * theirs):
+            if r["verdict"] not in SOLVED or r["seconds"] > max(FLOOR, SHARE * peer_seconds):
                 missed.append(k)
         print(
             f"| {k} | {name} | {r['verdict']} | {r['seconds']:.2f} | {r['branches']} | {r['bounds']} | "
-            f"{r['branches'] / r['seconds']:.0f} | {other['result']} | {theirs:.2f} | "
+            f"{r['branches'] / r['seconds']:.0f} | {other['result']} | {peer_seconds:.2f} | "
             f"{'' if ratio is None else f'{ratio:.3f}'} |"
         )
-    count = sum(r["verdict"] in SOLVED for r in ours.values())
-    print(f"\nsolved {count} of {len(ours)}; alpha-beta-CROWN {len(ratios)}; median ratio {median(ratios):.3f}")
+    count = sum(r["verdict"] in SOLVED for r in own_runs.values())
+    print(f"\nsolved {count} of {len(own_runs)}; alpha-beta-CROWN {len(ratios)}; median ratio {median(ratios):.3f}")
     print(f"instances of alpha-beta-CROWN not within the bar: {missed or 'none'}")
     return 1 if missed else 0
 

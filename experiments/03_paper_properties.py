@@ -34,10 +34,10 @@ def main() -> int:
     options = parser.parse_args()
     data = Path(os.environ.get("BOUGH_DATA", "../shared")) / "data"
     done = _read(options.out)
-    seen = {_key(r): r for r in done}
-    for row in run(data, options, set(seen)):
-        seen[_key(row)] = row
-    summary(list(seen.values()))
+    by_key = {_key(r): r for r in done}
+    for row in run(data, options, set(by_key)):
+        by_key[_key(row)] = row
+    summary(list(by_key.values()))
     return 0
 
 
@@ -76,23 +76,26 @@ def run(data: Path, options: argparse.Namespace, done: set[tuple[str, str, str]]
         loaded = networks[row["network"]]
         x = torch.tensor((images["test_images"][place[int(row["image"])]] / 255.0 - MEAN) / STD)
         label = int(walk.evaluate(loaded.network, x[None]).argmax())
-        asked = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
-        problem = load_problem(loaded, asked)
+        prop = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
+        problem = load_problem(loaded, prop)
         plan = make_plan(how, loaded.network)
         if not warm:
             plan.solve(problem)
             warm = True
         result = plan.solve(problem)
-        told = Run(
+        description = Run(
             network=row["network"],
             property=f"image {row['image']} target {row['target']} eps {row['eps']}",
             method="bab",
             settings=plan.settings,
         )
-        entry = {**record(told, result), "paper": row}
+        entry = {**record(description, result), "paper": row}
         with options.out.open("a") as out:
             out.write(json.dumps(entry) + "\n")
-        print(f"{told.network} {told.property}: {result.verdict.value} {result.seconds:.2f} s", file=sys.stderr)
+        print(
+            f"{description.network} {description.property}: {result.verdict.value} {result.seconds:.2f} s",
+            file=sys.stderr,
+        )
         yield entry
 
 
@@ -104,12 +107,12 @@ def summary(entries: list[dict[str, Any]]) -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for name in [*dict.fromkeys(e["paper"]["source_file"] for e in entries), "all"]:
-        mine = [e for e in entries if name in (e["paper"]["source_file"], "all")]
-        seconds, branches, bounds = ([e[field] for e in mine] for field in ("seconds", "branches", "bounds"))
+        part = [e for e in entries if name in (e["paper"]["source_file"], "all")]
+        seconds, branches, bounds = ([e[field] for e in part] for field in ("seconds", "branches", "bounds"))
         print(
-            f"| {name} | {len(mine)} | {sum(e['verdict'] in SOLVED for e in mine)} | {median(seconds):.2f} | "
+            f"| {name} | {len(part)} | {sum(e['verdict'] in SOLVED for e in part)} | {median(seconds):.2f} | "
             f"{mean(seconds):.2f} | {median(branches):.0f} | {median(bounds):.0f} | "
-            f"{_peer(mine, 'babsr')} | {_peer(mine, 'gnn')} |"
+            f"{_peer(part, 'babsr')} | {_peer(part, 'gnn')} |"
         )
 
 

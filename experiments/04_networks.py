@@ -25,8 +25,8 @@ def main() -> None:
     print("|---|---|---|---|")
     for name, published in PUBLISHED.items():
         network = load_network(Path(data) / "data" / "networks" / f"cifar_{name}_kw.onnx").network
-        seen = walk.evaluate(network, images.dataset.normalise(images.pixels).double()).argmax(1).numpy()
-        right = seen == images.labels
+        predicted = walk.evaluate(network, images.dataset.normalise(images.pixels).double()).argmax(1).numpy()
+        right = predicted == images.labels
         print(f"| {name} | {right[first].mean():.2f} | {right.mean():.3f} | {published} |")
 
 

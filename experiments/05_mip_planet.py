@@ -36,11 +36,11 @@ def main() -> int:
     print("| image | target | eps | authors: seconds | method | verdict | seconds | nodes | solver's bound |")
     print("|---|---|---|---|---|---|---|---|---|")
     for entry in entries:
-        row, told = entry["paper"], entry["engine"].get("solver_bound")
+        row, bound = entry["paper"], entry["engine"].get("solver_bound")
         print(
             f"| {row['image']} | {row['target']} | {float(row['eps']):g} | {float(row['mip_time']):.1f} | "
             f"{entry['method']}, {entry['bounder']} | {entry['verdict']} | {entry['seconds']:.1f} | "
-            f"{entry['branches']} | {'-' if told is None else f'{told:.3g}'} |"
+            f"{entry['branches']} | {'-' if bound is None else f'{bound:.3g}'} |"
         )
     return 0
 
@@ -77,18 +77,18 @@ def run(data: Path, options: argparse.Namespace, done: set[tuple[str, ...]]) -> 
             continue
         x = torch.tensor((images["test_images"][place[int(row["image"])]] / 255.0 - MEAN) / STD)
         label = int(walk.evaluate(loaded.network, x[None]).argmax())
-        asked = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
-        result = plan.solve(load_problem(loaded, asked))
-        told = Run(
+        prop = robustness_property(x, float(row["eps"]), label, [int(row["target"])], loaded.network.outputs)
+        result = plan.solve(load_problem(loaded, prop))
+        description = Run(
             network=NETWORK,
             property=f"image {row['image']} target {row['target']} eps {row['eps']}",
             method=options.method,
             settings=plan.settings,
         )
-        entry = {**record(told, result), "paper": row}
+        entry = {**record(description, result), "paper": row}
         with options.out.open("a") as out:
             out.write(json.dumps(entry) + "\n")
-        print(f"{told.property}: {result} {result.seconds:.1f} s", file=sys.stderr)
+        print(f"{description.property}: {result} {result.seconds:.1f} s", file=sys.stderr)
         entries.append(entry)
     return entries
 

@@ -77,10 +77,10 @@ def main() -> int:
     with Ledger(records, resume=True, note=print) as ledger:
         done = ledger.done
 
-    def seen(count: int, entry: Entry) -> None:
+    def progress(count: int, entry: Entry) -> None:
         print(f"{count}/{len(tasks)}  {progress_line(entry)}", file=sys.stderr, flush=True)
 
-    entries = run_tasks(tasks, done, records, seen, Deadline.after(min(options.limit_seconds, 1e9)))
+    entries = run_tasks(tasks, done, records, progress, Deadline.after(min(options.limit_seconds, 1e9)))
     runs = {key: {_asked(e): e for e in entries if e["method"] == methods[key].name} for key in methods}
     if options.once:
         runs |= {(rule, None): runs[rule, SMALL_BATCH] for rule in rules}
@@ -107,10 +107,10 @@ def write_problems(options: argparse.Namespace) -> None:
         network, _, difficulty = named.partition("/")
         listed = read_table(shipped.table_path(Path(path)))
         fitting = [r for r in listed if network in r.network and difficulty in ("", r.difficulty)]
-        found = list(export.ready(fitting, images_of, lambda _: None))
+        usable = list(export.ready(fitting, images_of, lambda _: None))
         if options.seed is not None:
-            random.Random(options.seed).shuffle(found)
-        rows += found[: int(count)]
+            random.Random(options.seed).shuffle(usable)
+        rows += usable[: int(count)]
     if options.cheapest is not None:
         rows = sorted(rows, key=lambda row: row.seconds or 0.0)[: options.cheapest]
     folders = [Path(), shared / "networks", *(Path(path).parent for path, _, _ in options.rows), shipped.NETWORKS]
@@ -161,8 +161,8 @@ def _ratio(runs: Runs, others: Runs) -> str:
     both = [key for key in runs.keys() & others.keys() if {runs[key]["verdict"], others[key]["verdict"]} <= {*SOLVED}]
     if not both:
         return "-"
-    mine, theirs = (_geometric([of[key]["branches"] for key in both]) for of in (runs, others))
-    return f"{mine / theirs:.2f} ({len(both)})"
+    mean, other_mean = (_geometric([of[key]["branches"] for key in both]) for of in (runs, others))
+    return f"{mean / other_mean:.2f} ({len(both)})"
 
 
 def _geometric(values: Sequence[float]) -> float:

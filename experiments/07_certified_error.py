@@ -83,28 +83,28 @@ def certified(model: nn.Sequential, inputs: Tensor, labels: Tensor, eps: float) 
         return robust_loss(model, inputs, labels, eps)[1]
 
 
-def asked(image: Tensor, label: int, eps: float) -> Property:
+def question_of(image: Tensor, label: int, eps: float) -> Property:
     """No class reaches the label's output within eps; not cut off at black and white, as in training."""
     return robustness_property(image, eps, label, [k for k in range(10) if k != label], 10)
 
 
 def proved(loaded: LoadedNetwork, image: Tensor, label: int, eps: float) -> bool:
     """By proved linear bounds with the slopes of Wong & Kolter and nothing else, layer after layer."""
-    network, question, slopes = loaded.network, asked(image, label, eps), ParallelSlopes()
-    where = PaperBounds().at_root(network, question.boxes[0], NEVER)  # for what errors can amount to
-    lower, upper = (torch.full_like(where.bounds.lower, side) for side in (-torch.inf, torch.inf))
-    where = replace(where, bounds=Bounds(lower, upper))
+    network, question, slopes = loaded.network, question_of(image, label, eps), ParallelSlopes()
+    region = PaperBounds().at_root(network, question.boxes[0], NEVER)  # for what errors can amount to
+    lower, upper = (torch.full_like(region.bounds.lower, side) for side in (-torch.inf, torch.inf))
+    region = replace(region, bounds=Bounds(lower, upper))
     for i in network.relus:
         source, part = network.nodes[i].inputs[0], network.slices[i]
-        found = bound_elements(network, where, source, torch.arange(network.nodes[source].size), slopes, NEVER)
-        lower[:, part], upper[:, part] = found.lower, found.upper
+        bounds = bound_elements(network, region, source, torch.arange(network.nodes[source].size), slopes, NEVER)
+        lower[:, part], upper[:, part] = bounds.lower, bounds.upper
     one, rule = torch.ones(1, 1, 1, dtype=torch.float64), by_slopes(slopes)
-    return all(bool(bound_clause(network, where, clause, one, rule) > 0) for clause in question.clauses)
+    return all(bool(bound_clause(network, region, clause, one, rule) > 0) for clause in question.clauses)
 
 
 def rooted(loaded: LoadedNetwork, image: Tensor, label: int, eps: float) -> bool:
     """By bough itself, without a split."""
-    result = solve(load_problem(loaded, asked(image, label, eps)), Options(most_bounds=1, timeout=60))
+    result = solve(load_problem(loaded, question_of(image, label, eps)), Options(most_bounds=1, timeout=60))
     return result.verdict.value == "verified"
 
 

@@ -59,7 +59,7 @@ def main() -> int:
     return timed(rows, options.out, Deadline.after(options.timing_seconds))
 
 
-def where(name: str) -> Path:
+def network_file(name: str) -> Path:
     """A network's file."""
     given = Path(os.environ.get("BOUGH_DATA", "../shared")) / "data" / "networks" / f"{name}.onnx"
     return given if given.exists() else shipped.network_path(Path(name))
@@ -68,7 +68,7 @@ def where(name: str) -> Path:
 def tune(name: str, how: tuple[object, ...], options: argparse.Namespace, deadline: Deadline) -> int:
     """The properties of one network."""
     left = ("--limit-seconds", f"{deadline.remaining():g}") if math.isfinite(deadline.remaining()) else ()
-    words = ("properties", where(name), "--dataset", options.dataset, "--unit", "bounds", *how)
+    words = ("properties", network_file(name), "--dataset", options.dataset, "--unit", "bounds", *how)
     words += ("--device", options.device, "--jobs", options.jobs, "--out", options.out / name, "--resume", *left)
     print("bough", *words, file=sys.stderr, flush=True)
     return bough([str(word) for word in words])
@@ -88,17 +88,17 @@ def timed(rows: list[Row], out: Path, deadline: Deadline) -> int:
             return UNFINISHED
         cold = name not in loaded
         if cold:
-            loaded[name] = load_network(where(name))
+            loaded[name] = load_network(network_file(name))
         problem = load_problem(loaded[name], as_property(row, images))
         how = parse_method(row.method).options
         if row.verdict == "timeout":
             how = replace(how, most_bounds=row.bounds)
         if cold:  # kernels are compiled once
             solve(problem, replace(how, attack=False, timeout=10.0))
-        found = again(row, name, problem, how)
-        print(f"{k + 1}/{len(rows)} {name} {row.image}: {row.difficulty}, {found.bounds} bounds, {found.seconds:.2f} s")
+        fresh = again(row, name, problem, how)
+        print(f"{k + 1}/{len(rows)} {name} {row.image}: {row.difficulty}, {fresh.bounds} bounds, {fresh.seconds:.2f} s")
         sys.stdout.flush()
-        known[_key(found)] = found
+        known[_key(fresh)] = fresh
         log.write_text(as_text(list(known.values())))
     table = out / f"{Path(rows[0].dataset).name}.csv"
     table.write_text(as_text([known[_key(row)] for row in rows]))
@@ -126,12 +126,12 @@ def summary(rows: list[Row]) -> None:
     print("|---|---|---|---|---|")
     for network in dict.fromkeys(row.network for row in rows):
         for difficulty in ("easy", "medium", "hard", "timeout"):
-            mine = [row for row in rows if (row.network, row.difficulty) == (network, difficulty)]
-            if mine:
-                bounds, seconds = (sorted(getattr(row, name) for row in mine) for name in ("bounds", "seconds"))
-                middle = len(mine) // 2
+            part = [row for row in rows if (row.network, row.difficulty) == (network, difficulty)]
+            if part:
+                bounds, seconds = (sorted(getattr(row, name) for row in part) for name in ("bounds", "seconds"))
+                middle = len(part) // 2
                 print(
-                    f"| {network} | {difficulty} | {len(mine)} | {bounds[0]:,}, {bounds[middle]:,}, {bounds[-1]:,} | "
+                    f"| {network} | {difficulty} | {len(part)} | {bounds[0]:,}, {bounds[middle]:,}, {bounds[-1]:,} | "
                     f"{seconds[0]:.2f}, {seconds[middle]:.2f}, {seconds[-1]:.2f} |"
                 )
 

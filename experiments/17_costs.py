@@ -128,8 +128,8 @@ def measured(setting: Setting) -> list[Table]:
     """A line for each network, rule and number of domains a step."""
     lines = []
     for name, folder in available(NETWORKS, setting).items():
-        asked = read_instances(folder / INSTANCES)[0]
-        problem = load_problem(load_network(asked.network), asked.property)
+        instance = read_instances(folder / INSTANCES)[0]
+        problem = load_problem(load_network(instance.network), instance.property)
         for batch in BATCHES:
             gnn = KNOWN_RULES.entry("gnn").make(RuleSettings(weights=weights("gnn", setting), bounder="dual"))
             rules: dict[str, AbstractBrancher[Any]] = {BABSR: BaBSR(), GNN: gnn}

@@ -55,19 +55,19 @@ def main() -> int:
 
 def named(runs: Iterable[Run]) -> list[Run]:
     """The runs with their rules for methods, a learnt one with the folder or name of its weights."""
-    found: list[Run] = []
-    seen: set[tuple[object, ...]] = set()
+    renamed: list[Run] = []
+    conditions: set[tuple[object, ...]] = set()
     for run in runs:
         weights = Path(run.get("weights") or "")
         learnt = weights.parent.name or weights.name
         name = f"{run['branching']} ({learnt})" if learnt else str(run["branching"])
-        found.append({**run, "method": name, "network": network_name(run), "property": Path(run["property"]).name})
+        renamed.append({**run, "method": name, "network": network_name(run), "property": Path(run["property"]).name})
         settings = [run[key] for key in ("bounder", "intermediate", "device", "timeout", "semantics")]
-        seen.add((*settings, run.get("levels", 1)))
-        seen.add(("batch of the method", "batch=" in run["method"] and run["batch"]))
-    if len(seen) != 2:
-        raise BadInput(f"only the rule may differ, and there are {sorted(map(str, seen))}")
-    return found
+        conditions.add((*settings, run.get("levels", 1)))
+        conditions.add(("batch of the method", "batch=" in run["method"] and run["batch"]))
+    if len(conditions) != 2:
+        raise BadInput(f"only the rule may differ, and there are {sorted(map(str, conditions))}")
+    return renamed
 
 
 def ratios(runs: Sequence[Run], rules: Sequence[str], against: Sequence[str], figure: Figure) -> Table:
@@ -94,7 +94,7 @@ def _ratio(runs: Sequence[Run], rule: str, other: str, figure: Figure) -> float 
 def costs(runs: Sequence[Run], rules: Sequence[str]) -> Table:
     """Solved, seconds and what of them is decisions, and how many of these are the rule's own."""
     every = {rule: [run for run in runs if run["method"] == rule] for rule in rules}
-    solved = [{instance(run) for run in mine if is_solved(run)} for mine in every.values()]
+    solved = [{instance(run) for run in own_runs if is_solved(run)} for own_runs in every.values()]
     common = set.intersection(*([some for some in solved if some] or [set()]))
     headings = (
         Heading("", "solved", "d"),
@@ -107,14 +107,14 @@ def costs(runs: Sequence[Run], rules: Sequence[str]) -> Table:
         Heading("", "least", ".1%"),
     )
     lines = []
-    for rule, mine in every.items():
-        shared = [run for run in mine if is_solved(run) and instance(run) in common]
+    for rule, own_runs in every.items():
+        shared = [run for run in own_runs if is_solved(run) and instance(run) in common]
         seconds = [float(run["seconds"]) for run in shared]
         deciding = sum(float(run["engine"].get("decision_seconds", 0.0)) for run in shared)
-        own = dependence(mine, rule)
+        own = dependence(own_runs, rule)
         cells = (
-            sum(map(is_solved, mine)),
-            len(mine),
+            sum(map(is_solved, own_runs)),
+            len(own_runs),
             fmean(run["depth"] for run in shared) if shared else None,
             fmean(seconds) if seconds else None,
             geometric_mean(seconds) if seconds else None,

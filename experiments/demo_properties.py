@@ -44,11 +44,11 @@ def main() -> None:
     loaded = load_network(demo.NETWORK)
     for entry in entries:
         for step in STEPS:
-            asked = demo.problem(**(entry | {"eps": round(entry["eps"] + step / 100, 2)}))
-            result = solve(load_problem(loaded, asked.property), Options(timeout=options.limit))
-            listed = f"   listed as {asked.expected}" if step == 0 else ""
+            problem = demo.problem(**(entry | {"eps": round(entry["eps"] + step / 100, 2)}))
+            result = solve(load_problem(loaded, problem.property), Options(timeout=options.limit))
+            listed = f"   listed as {problem.expected}" if step == 0 else ""
             print(
-                f"{asked.name:18s} {asked.eps:.2f}  {result.verdict.value:9s} {result.branches:5d} branches "
+                f"{problem.name:18s} {problem.eps:.2f}  {result.verdict.value:9s} {result.branches:5d} branches "
                 f"{result.seconds:6.1f} s{listed}",
                 flush=True,
             )

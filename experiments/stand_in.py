@@ -75,7 +75,7 @@ def _drawn(seed: int, label: int) -> NDArray[np.uint8]:
 def train(model: nn.Sequential) -> float:
     """Train against attacks; the accuracy on figures not seen."""
     torch.manual_seed(RECIPE.seed)
-    learnt, seen = figures("train"), figures("test")
+    learnt, held_out = figures("train"), figures("test")
     x, labels = torch.tensor(learnt.pixels) / 255, torch.tensor(learnt.labels)
     for layer in model:
         if isinstance(layer, nn.Conv2d | nn.Linear):
@@ -88,11 +88,11 @@ def train(model: nn.Sequential) -> float:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-    found = model.eval()(torch.tensor(seen.pixels) / 255).argmax(1)
-    return float((found == torch.tensor(seen.labels)).double().mean())
+    predicted = model.eval()(torch.tensor(held_out.pixels) / 255).argmax(1)
+    return float((predicted == torch.tensor(held_out.labels)).double().mean())
 
 
-def properties(name: str, wanted: int) -> list[Row]:
+def properties(name: str, count: int) -> list[Row]:
     """For each figure the largest radius that BaBSR still proves, as in the paper, in so many bounds; by bisection."""
     loaded, images = load_network(HERE / f"{name}.onnx"), figures("test")
     rows: list[Row] = []
@@ -113,7 +113,7 @@ def properties(name: str, wanted: int) -> list[Row]:
         if best is not None:
             rows.append(_row(name, number, (label, target), *best))
             print(f"  figure {number}: eps {best[0]:g}, {best[1].bounds} bounds", flush=True)
-        if len(rows) == wanted:
+        if len(rows) == count:
             break
     return rows
 

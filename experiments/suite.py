@@ -172,10 +172,10 @@ def main(experiment: Experiment) -> int:
         torch.set_num_threads(CPU_THREADS)
         started = time.monotonic()
         runs = records(experiment, setting)
-        made = experiment.results(runs)
+        results = experiment.results(runs)
         if experiment.measured is not None:
-            made = replace(made, tables=[*made.tables, *experiment.measured(setting)])
-        for path in write(experiment, setting, made, runs):
+            results = replace(results, tables=[*results.tables, *experiment.measured(setting)])
+        for path in write(experiment, setting, results, runs):
             print(path)
         print(f"{experiment.title}: done in {time.monotonic() - started:.0f} s", file=sys.stderr)
     except BoughError as error:
@@ -229,8 +229,8 @@ def records(experiment: Experiment, setting: Setting) -> list[Run]:
     """The runs of every network by every method, with the network's title, its difficulty and the method's name."""
     folders = available(experiment.networks, setting)
     rows = {name: read_table(folder / export.TABLE) for name, folder in folders.items()}
-    announce(experiment, setting, {name: len(found) for name, found in rows.items()})
-    found: list[Run] = []
+    announce(experiment, setting, {name: len(listed) for name, listed in rows.items()})
+    runs: list[Run] = []
     for name, folder in folders.items():
         described = {method: describe(method, setting) for method in experiment.methods}
         out = setting.out / "records" / f"{folder.name}.jsonl"
@@ -244,8 +244,8 @@ def records(experiment: Experiment, setting: Setting) -> list[Run]:
             raise KeyboardInterrupt
         if status:
             raise BadInput(f"`bough bench` ended with status {status}; what is there is kept, go on by --resume")
-        found += _named(out, folder, SOURCES[name], described)
-    return sorted(found, key=lambda run: experiment.methods.index(run["method"]))  # lines and colours in their order
+        runs += _named(out, folder, SOURCES[name], described)
+    return sorted(runs, key=lambda run: experiment.methods.index(run["method"]))  # lines and colours in their order
 
 
 def _named(out: Path, folder: Path, source: Source, described: Mapping[str, str]) -> list[Run]:
@@ -253,9 +253,9 @@ def _named(out: Path, folder: Path, source: Source, described: Mapping[str, str]
     difficulty = {export.file_name(row): row.difficulty for row in read_table(folder / export.TABLE)}
     listed = [json.loads(line) for line in out.read_text().splitlines()]
     return [
-        {**run, "method": names[run["method"]], "title": source.title, "difficulty": difficulty[asked]}
+        {**run, "method": names[run["method"]], "title": source.title, "difficulty": difficulty[name]}
         for run in listed
-        if run["method"] in names and (asked := Path(run["property"]).name) in difficulty
+        if run["method"] in names and (name := Path(run["property"]).name) in difficulty
     ]
 
 
@@ -286,7 +286,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def write(experiment: Experiment, setting: Setting, made: Results, runs: Sequence[Run]) -> list[Path]:
+def write(experiment: Experiment, setting: Setting, results: Results, runs: Sequence[Run]) -> list[Path]:
     """Tables as Markdown in one file, with the command that made them, and figures as SVG and PNG."""
     page = setting.out / "tables" / f"{experiment.name}.md"
     command = shlex.join(["python", f"experiments/{Path(sys.argv[0]).name}", *sys.argv[1:]])
@@ -295,17 +295,17 @@ def write(experiment: Experiment, setting: Setting, made: Results, runs: Sequenc
     parts = [f"# {experiment.title}\n", f"`{command}`, revision {', '.join(map(str, versions))}, {machine}.\n"]
     if setting.scale == "smoke":
         parts.append("Stand-ins for networks and data: this shows that the code runs, and nothing else.\n")
-    parts += [table.markdown() for table in made.tables]
+    parts += [table.markdown() for table in results.tables]
     if experiment.beside:
         parts += ["## The paper\n", *(table.markdown() for table in experiment.beside)]
     paths = [page]
-    for name, figure in made.figures.items():
+    for name, figure in results.figures.items():
         files = [setting.out / "figures" / f"{experiment.name}{name}{ending}" for ending in (".svg", ".png")]
         plots.write(figure, *files)
         parts.append(f"![{experiment.title}](../figures/{files[0].name})\n")
         paths += files
     write_text(page, "\n".join(parts))
-    for table in made.tables:
+    for table in results.tables:
         print(table.text())
     return paths
 
@@ -322,19 +322,19 @@ def problems(name: str, setting: Setting) -> Path:
         return folder
     rows, networks = _rows(source, setting)
     images_of = _images(setting)
-    found = stratified(export.ready(rows, images_of, lambda _: None), setting.amount(name))
-    if not found:
+    chosen = stratified(export.ready(rows, images_of, lambda _: None), setting.amount(name))
+    if not chosen:
         raise Missing(f"of {source.title} there is no property for testing whose image is at hand; set BOUGH_DATA")
     make_folder(folder)
-    paths = export.check_networks(found, images_of, networks)
-    export.write_problems(folder, found, images_of, paths, setting.limit(name))
+    paths = export.check_networks(chosen, images_of, networks)
+    export.write_problems(folder, chosen, images_of, paths, setting.limit(name))
     return folder
 
 
 def available(names: Sequence[str], setting: Setting) -> dict[str, Path]:
     """The folders of those networks that have properties here; which have none is said."""
-    found = {name: _tried(name, setting) for name in names}
-    folders = {name: folder for name, folder in found.items() if folder is not None}
+    tried = {name: _tried(name, setting) for name in names}
+    folders = {name: folder for name, folder in tried.items() if folder is not None}
     if not folders:
         raise BadInput("there is no property to run; set BOUGH_DATA to the folder with the images")
     return folders
@@ -351,12 +351,12 @@ def _tried(name: str, setting: Setting) -> Path | None:
 def _rows(source: Source, setting: Setting) -> tuple[list[Row], list[Path]]:
     """All properties of a network, and the folders where it may lie."""
     if setting.scale == "smoke":
-        wanted, table, folders = source.stand_in, stand_in.TABLE, [stand_in.HERE]
+        network, table, folders = source.stand_in, stand_in.TABLE, [stand_in.HERE]
     elif source.table == PAPER_TABLE:
-        wanted, table, folders = source.network, shared() / PAPER_TABLE, [shared() / "data" / "networks"]
+        network, table, folders = source.network, shared() / PAPER_TABLE, [shared() / "data" / "networks"]
     else:
-        wanted, table, folders = source.network, shipped.table_path(Path(source.table)), [shipped.NETWORKS]
-    listed = [row for row in read_table(table) if row.network == wanted]
+        network, table, folders = source.network, shipped.table_path(Path(source.table)), [shipped.NETWORKS]
+    listed = [row for row in read_table(table) if row.network == network]
     return [row for row in listed if row.use == "test" or row.method == PAPERS], folders
 
 
@@ -422,15 +422,15 @@ def _labels(names: Sequence[str], setting: Setting) -> Path:
     folder = setting.out / "labels" / "-".join(names)
     if (folder / MANIFEST).exists():
         return folder
-    wanted = [SOURCES[name].stand_in for name in names]
-    rows, _ = labelling.allowed([row for row in read_table(stand_in.TABLE) if row.network in wanted])
+    stand_ins = [SOURCES[name].stand_in for name in names]
+    rows, _ = labelling.allowed([row for row in read_table(stand_in.TABLE) if row.network in stand_ins])
     images_of = _images(setting)
     networks = export.check_networks(rows, images_of, [stand_in.HERE])
     how = Options(bounds="dual", branching="babsr", batch=1, intermediate="fixed", device="cpu")
     recipe = labelling.LabelRecipe(Plan(samples=3, between=2, whole=0.0), how)
     make_folder(folder, resume=False)
     tasks = labelling.plan_tasks(rows, images_of, networks, recipe)
-    made = labelling.make(folder, tasks, recipe, lambda line: print(line, file=sys.stderr), Deadline.never(), 1)
-    if made.why is not None:
-        raise BadInput(f"labels could not be made: {made.why}")
+    totals = labelling.make(folder, tasks, recipe, lambda line: print(line, file=sys.stderr), Deadline.never(), 1)
+    if totals.why is not None:
+        raise BadInput(f"labels could not be made: {totals.why}")
     return folder

@@ -73,12 +73,12 @@ def tried(case: Case) -> list[tuple[Engine, str, list[str]]]:
 def examined(seed: int, number: int) -> Found:
     """A case as plain values: its verdicts, and its disagreements, shrunk."""
     case = draw(seed, number)
-    found, trials = [], []
+    records, trials = [], []
     for engine, verdict, wrong in tried(case):
         trials.append((engine.family, engine.rule, f"{case.truth.word}: {verdict}"))
         if wrong:
-            found.append(_record(seed, case, engine, wrong))
-    return {"number": number, "kind": case.kind, "trials": trials, "found": found}
+            records.append(_record(seed, case, engine, wrong))
+    return {"number": number, "kind": case.kind, "trials": trials, "found": records}
 
 
 def _record(seed: int, case: Case, engine: Engine, wrong: list[str]) -> Found:
@@ -122,12 +122,12 @@ def campaign(seed: int, seconds: float, jobs: int, most: float, folder: Path) ->
     workers = [spawn.Process(target=_work, args=(seed, k, jobs, until, stop, news), daemon=True) for k in range(jobs)]
     for worker in workers:
         worker.start()
-    told, patience = 0.0, float("inf")
+    last_report, patience = 0.0, float("inf")
     while any(w.is_alive() for w in workers) or not news.empty():
         _hear(news, tally, stop, folder)
         elapsed = time.monotonic() - begun
-        if elapsed - told > PROGRESS:
-            told = elapsed
+        if elapsed - last_report > PROGRESS:
+            last_report = elapsed
             print(f"{elapsed:4.0f} s   {tally}", flush=True)
         if tally.cases >= most:
             stop.set()
@@ -145,8 +145,8 @@ def _hear(news: "multiprocessing.Queue[Found]", tally: Tally, stop: Event, folde
     try:
         heard = news.get(timeout=0.5)
         tally.add(heard)
-        for found in heard["found"]:
-            _keep(found, folder)
+        for record in heard["found"]:
+            _keep(record, folder)
     except queue.Empty:
         pass
     except KeyboardInterrupt:
@@ -154,13 +154,13 @@ def _hear(news: "multiprocessing.Queue[Found]", tally: Tally, stop: Event, folde
         stop.set()
 
 
-def _keep(found: Found, folder: Path) -> None:
-    source, engine = found["from"], found["engine"]
+def _keep(record: Found, folder: Path) -> None:
+    source, engine = record["from"], record["engine"]
     path = folder / f"seed{source['seed']}_case{source['case']}_{engine['family']}.json"
-    write(path, found)
+    write(path, record)
     about = ", ".join(str(value) for value in engine.values())
     print(f"DISAGREEMENT in case {source['case']} ({source['kind']}, {source['twist']}) by {about}:")
-    for line in found["found"]:
+    for line in record["found"]:
         print(f"    {line}")
     print(f"    shrunk to {path}", flush=True)
 

@@ -274,11 +274,11 @@ def _asked(seed: int, group: int) -> _Asked:
     kind = list(KINDS)[group // 5 % len(KINDS)] if group % 5 == 4 else TINY[group % len(TINY)]
     network = NETWORKS[kind](g)
     boxes = tuple(_box(g, network) for _ in range(integer(g, 1, 4) // 4 + 1))
-    found = [enumerated(network, box) for box in boxes]
+    pieces_of_boxes = [enumerated(network, box) for box in boxes]
     clauses = tuple(_clause(g, network.outputs, k % len(boxes)) for k in range(integer(g, len(boxes), 3)))
     least = []
     for c in clauses:
-        value, point = lowest(network, boxes[c.box], found[c.box], c)
+        value, point = lowest(network, boxes[c.box], pieces_of_boxes[c.box], c)
         least.append((value, tuple(point.tolist())))
     return _Asked(kind, network, boxes, clauses, tuple(least))
 
@@ -293,36 +293,36 @@ def draw(seed: int, number: int) -> Case:
     group, which = divmod(number, OF_ONE_NETWORK)
     if group % 12 == 7:
         return _hidden(seed, number)
-    asked = _asked(seed, group)
+    question = _asked(seed, group)
     g = _source(seed, 1_000_000_007 + number)
     away = AWAY[integer(g, 0, len(AWAY) - 1)] if which > 1 else 1e-3
     twist = list(TWISTS)[integer(g, 0, len(TWISTS) - 1)]
     if away < 1e-3 and twist == "cancelled":
         away = 1e-3  # what the constants round off is no disagreement
     safe = which % 2 == 0
-    return _placed(asked, number, twist, g, safe=safe, away=away)
+    return _placed(question, number, twist, g, safe=safe, away=away)
 
 
-def _placed(asked: _Asked, number: int, twist: str, g: torch.Generator, *, safe: bool, away: float) -> Case:
+def _placed(question: _Asked, number: int, twist: str, g: torch.Generator, *, safe: bool, away: float) -> Case:
     """Offsets moved to the side asked for: all clauses for a safe problem, one of them for an unsafe one."""
-    network = TWISTS[twist](g, asked.network)
-    guilty = integer(g, 0, len(asked.clauses) - 1)
+    network = TWISTS[twist](g, question.network)
+    guilty = integer(g, 0, len(question.clauses) - 1)
     clauses, witness = [], None
-    for k, (c, (value, point)) in enumerate(zip(asked.clauses, asked.lowest, strict=True)):
+    for k, (c, (value, point)) in enumerate(zip(question.clauses, question.lowest, strict=True)):
         if safe or k != guilty:
             clauses.append(_moved(c, (value if np.isfinite(value) else 0.0) - away * (1 + k)))
             continue
-        alone = margin_at(problem(asked.network, asked.boxes, [c]), point)
+        alone = margin_at(problem(question.network, question.boxes, [c]), point)
         witness = None if alone is None else point
         clauses.append(_moved(c, float(alone or 0) + away))
-    put = problem(network, asked.boxes, [_resized(g, c) for c in clauses])
+    put = problem(network, question.boxes, [_resized(g, c) for c in clauses])
     if witness is not None:
         at = margin_at(put, witness)
         if at is not None and at <= 0:
-            return Case(number, asked.kind, twist, put, Truth(witness=witness, at_witness=float(at)))
-        return Case(number, asked.kind, twist, put, Truth())
-    known = all(np.isfinite(value) for value, _ in asked.lowest)
-    return Case(number, asked.kind, twist, put, Truth(below=away if safe and known else -np.inf))
+            return Case(number, question.kind, twist, put, Truth(witness=witness, at_witness=float(at)))
+        return Case(number, question.kind, twist, put, Truth())
+    known = all(np.isfinite(value) for value, _ in question.lowest)
+    return Case(number, question.kind, twist, put, Truth(below=away if safe and known else -np.inf))
 
 
 def _hidden(seed: int, number: int) -> Case:

@@ -62,13 +62,13 @@ class Question:
 
 def questions(data: Path, folder: Path) -> list[Question]:
     """The instances whose certificates are spoilt; properties of MNIST are written to a folder."""
-    found = []
+    chosen = []
     for name, lines in SETS.items():
         listed = read_list(data / "vnncomp" / name / "instances.csv")
         for line in lines:
-            asked = listed[line].instance
-            found.append(Question(f"{name}-{line}", asked.network, asked.property))
-    return found + list(_of_mnist(folder))
+            row = listed[line].instance
+            chosen.append(Question(f"{name}-{line}", row.network, row.property))
+    return chosen + list(_of_mnist(folder))
 
 
 def _of_mnist(folder: Path) -> Iterable[Question]:
@@ -81,8 +81,8 @@ def _of_mnist(folder: Path) -> Iterable[Question]:
         words = ["properties", "--from", "mnist", "--only", network, "--every", "7", "--out", str(to)]
         if not (to / "instances.csv").exists() and main(words) == BAD_INPUT:
             continue
-        for k, asked in enumerate(read_list(to / "instances.csv")[:OF_MNIST]):
-            yield Question(f"{network}-{k}", asked.instance.network, asked.instance.property)
+        for k, row in enumerate(read_list(to / "instances.csv")[:OF_MNIST]):
+            yield Question(f"{network}-{k}", row.instance.network, row.instance.property)
 
 
 def made(question: Question, folder: Path, limit: float) -> Subject | None:
@@ -96,8 +96,8 @@ def made(question: Question, folder: Path, limit: float) -> Subject | None:
         if report.outcome is Outcome.INVALID:
             raise SystemExit(f"{partial}: {report}; a certificate as it was written must be valid")
         partial.replace(path)
-    found = subject(question.name, problem, path)
-    return found if found.verdict in ("verified", "falsified") else None
+    candidate = subject(question.name, problem, path)
+    return candidate if candidate.verdict in ("verified", "falsified") else None
 
 
 def subject(name: str, problem: Problem, path: Path) -> Subject:
@@ -138,26 +138,26 @@ def tried(damaged: Damaged, path: Path) -> tuple[str, str]:
 def corrupted(number: int, seed: int, subjects: Sequence[Subject], path: Path, kinds: Sequence[Kind] = KINDS) -> Entry:
     """One corruption, as a record."""
     began = time.perf_counter()
-    found = drawn(number, seed, subjects, kinds)
-    if found is None:
+    choice = drawn(number, seed, subjects, kinds)
+    if choice is None:
         return {"number": number, "seed": seed, "kind": kinds[number % len(kinds)].name, "outcome": "none"}
-    victim, kind, damaged = found
+    victim, kind, damaged = choice
     outcome, reason = tried(damaged, path)
-    told = {"evidence": damaged.evidence, "broken": damaged.broken, "words": damaged.words, "reason": reason}
-    told["seconds"] = round(time.perf_counter() - began, 3)
-    return {"number": number, "seed": seed, "kind": kind.name, "subject": victim.name, "outcome": outcome, **told}
+    details = {"evidence": damaged.evidence, "broken": damaged.broken, "words": damaged.words, "reason": reason}
+    details["seconds"] = round(time.perf_counter() - began, 3)
+    return {"number": number, "seed": seed, "kind": kind.name, "subject": victim.name, "outcome": outcome, **details}
 
 
 def table(entries: Sequence[Entry]) -> str:
     """As Markdown: a line for each kind, and one for all."""
     lines = ["| corruption | evidence | " + " | ".join(COLUMNS) + " |", "|---|---|" + "---|" * len(COLUMNS)]
     for kind in [*dict.fromkeys(kind.name for kind in KINDS), "all"]:
-        mine = [e for e in entries if (kind in ("all", e["kind"])) and e["outcome"] != "none"]
-        if not mine:
+        part = [e for e in entries if (kind in ("all", e["kind"])) and e["outcome"] != "none"]
+        if not part:
             continue
-        tally = Counter(e["outcome"] for e in mine)
-        evidence = "" if kind == "all" else mine[0]["evidence"]
-        cells = [kind, evidence, len(mine), *(tally[column] for column in COLUMNS[1:])]
+        tally = Counter(e["outcome"] for e in part)
+        evidence = "" if kind == "all" else part[0]["evidence"]
+        cells = [kind, evidence, len(part), *(tally[column] for column in COLUMNS[1:])]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     broken = [e for e in entries if e["outcome"] != "none" and e["broken"]]
     others = [e for e in entries if e["outcome"] != "none" and not e["broken"]]
@@ -183,14 +183,14 @@ def main() -> int:
     began, done = time.monotonic(), []
     if options.out.exists():
         done = [json.loads(line) for line in options.out.read_text().splitlines()]
-    seen = {(e["seed"], e["number"]) for e in done}
+    finished = {(e["seed"], e["number"]) for e in done}
     options.certificates.mkdir(parents=True, exist_ok=True)
     data = Path(os.environ.get("BOUGH_DATA", ROOT.parent / "shared"))
-    asked = questions(data, options.certificates)
-    subjects = [s for q in asked if (s := made(q, options.certificates, options.limit)) is not None]
+    instances = questions(data, options.certificates)
+    subjects = [s for q in instances if (s := made(q, options.certificates, options.limit)) is not None]
     words = Counter(s.verdict for s in subjects)
     print(f"{len(subjects)} certificates ({dict(words)}), {sum(len(s.leaves) for s in subjects)} leaves", flush=True)
-    left = [n for n in range(options.count) if (options.seed, n) not in seen]
+    left = [n for n in range(options.count) if (options.seed, n) not in finished]
     with tempfile.TemporaryDirectory() as folder, options.out.open("a") as out:
         while left and time.monotonic() - began < options.seconds:
             entry = corrupted(left.pop(0), options.seed, subjects, Path(folder) / "proof")

@@ -76,12 +76,12 @@ class Subject:
     @cached_property
     def frames(self) -> tuple[bytes, ...]:
         """The chunks as they lie in the file, the last one, too."""
-        found, at = [], len(MAGIC)
+        contents, at = [], len(MAGIC)
         while at < len(self.data):
             size = FRAME.size + FRAME.unpack_from(self.data, at)[2]
-            found.append(self.data[at : at + size])
+            contents.append(self.data[at : at + size])
             at += size
-        return tuple(found)
+        return tuple(contents)
 
     def of_kind(self, kind: type[Any]) -> list[int]:
         """Which chunks are of a kind."""
@@ -174,17 +174,17 @@ def _spliced(subject: Subject, random: Random) -> bytes:
 
 
 def _another_network(subject: Subject, random: Random, others: list[Subject]) -> Damaged | None:
-    told = ProblemHashes.of(subject.problem.network, subject.problem.property)
-    fit = [o for o in others if not np.array_equal(_asked(o).network, told.network)]
+    hashes = ProblemHashes.of(subject.problem.network, subject.problem.property)
+    fit = [o for o in others if not np.array_equal(_asked(o).network, hashes.network)]
     return Damaged(subject.data, "hash", fit[int(random.integers(len(fit)))].problem) if fit else None
 
 
 def _another_property(subject: Subject, random: Random, others: list[Subject]) -> Damaged | None:
-    told = ProblemHashes.of(subject.problem.network, subject.problem.property)
+    hashes = ProblemHashes.of(subject.problem.network, subject.problem.property)
     fit = [
         o
         for o in others
-        if np.array_equal(_asked(o).network, told.network) and not np.array_equal(_asked(o).property, told.property)
+        if np.array_equal(_asked(o).network, hashes.network) and not np.array_equal(_asked(o).property, hashes.property)
     ]
     if fit:
         return Damaged(subject.data, "hash", fit[int(random.integers(len(fit)))].problem)
@@ -218,15 +218,15 @@ def _unsafe_offset(subject: Subject, random: Random, _: list[Subject]) -> Damage
     """Offsets moved until a point of the box is unsafe, by a little."""
     if subject.verdict != "verified":
         return None
-    asked = subject.problem.property
-    k = int(random.integers(len(asked.clauses)))
-    clause = asked.clauses[k]
-    y = walk.evaluate(subject.problem.network, _points(asked.boxes[clause.box], random)[:16])
+    prop = subject.problem.property
+    k = int(random.integers(len(prop.clauses)))
+    clause = prop.clauses[k]
+    y = walk.evaluate(subject.problem.network, _points(prop.boxes[clause.box], random)[:16])
     rows = y @ clause.coefficients.T
     nearest = rows[int((rows - clause.offsets).max(dim=1).values.argmin())]
     more = 10.0 ** random.uniform(-6, -1) * (1 + nearest.abs())
     moved = replace(clause, offsets=torch.maximum(clause.offsets, nearest + more))
-    changed = Property(asked.boxes, (*asked.clauses[:k], moved, *asked.clauses[k + 1 :]))
+    changed = Property(prop.boxes, (*prop.clauses[:k], moved, *prop.clauses[k + 1 :]))
     return _resealed(subject, replace(subject.problem, property=changed), f"clause {k}")
 
 
@@ -234,10 +234,10 @@ def _unsafe_box(subject: Subject, random: Random, _: list[Subject]) -> Damaged |
     """A box made wider until it holds an unsafe point."""
     if subject.verdict != "verified":
         return None
-    asked = subject.problem.property
-    k = int(random.integers(len(asked.clauses)))
-    clause = asked.clauses[k]
-    box = asked.boxes[clause.box]
+    prop = subject.problem.property
+    k = int(random.integers(len(prop.clauses)))
+    clause = prop.clauses[k]
+    box = prop.boxes[clause.box]
     for factor in (1.5, 3.0, 10.0, 30.0, 100.0, 1e3):
         radius = (box.upper - box.lower) / 2
         radius = (radius + 0.01 * float(radius.max())) * factor
@@ -247,8 +247,8 @@ def _unsafe_box(subject: Subject, random: Random, _: list[Subject]) -> Damaged |
         if len(unsafe):
             x = points[int(unsafe[int(random.integers(len(unsafe)))])]
             wider = Box(torch.minimum(box.lower, x), torch.maximum(box.upper, x))
-            boxes = (*asked.boxes[: clause.box], wider, *asked.boxes[clause.box + 1 :])
-            changed = replace(subject.problem, property=Property(boxes, asked.clauses))
+            boxes = (*prop.boxes[: clause.box], wider, *prop.boxes[clause.box + 1 :])
+            changed = replace(subject.problem, property=Property(boxes, prop.clauses))
             return _resealed(subject, changed, f"box {clause.box}, wider by up to {factor:g}")
     return None
 
@@ -257,9 +257,9 @@ def _unsafe_network(subject: Subject, random: Random, _: list[Subject]) -> Damag
     """Weights or biases of one layer changed until a point of the box is unsafe."""
     if subject.verdict != "verified":
         return None
-    network, asked = subject.problem.network, subject.problem.property
+    network, prop = subject.problem.network, subject.problem.property
     places = [i for i, node in enumerate(network.nodes) if isinstance(node.op, Linear | Conv | Scale)]
-    points = {k: _points(box, random)[:64] for k, box in enumerate(asked.boxes)}
+    points = {k: _points(box, random)[:64] for k, box in enumerate(prop.boxes)}
     for scale in (0.03, 0.3, 3.0, 30.0):
         at = places[int(random.integers(len(places)))]
         op = network.nodes[at].op
@@ -274,7 +274,7 @@ def _unsafe_network(subject: Subject, random: Random, _: list[Subject]) -> Damag
         nodes[at] = replace(nodes[at], op=replace(op, **{name: new}))
         changed = type(network)(tuple(nodes))
         values = {k: walk.evaluate(changed, x) for k, x in points.items()}
-        if any(bool((clause.margins(values[clause.box]) < -1e-6).any()) for clause in asked.clauses):
+        if any(bool((clause.margins(values[clause.box]) < -1e-6).any()) for clause in prop.clauses):
             return _resealed(subject, replace(subject.problem, network=changed), f"{name} of node {at}")
     return None
 
@@ -444,14 +444,14 @@ def _numbers(name: str, change: Callable[[Subject, Random], tuple[list[Chunk], l
     def make(subject: Subject, random: Random, _: list[Subject]) -> Damaged | None:
         if subject.verdict != "verified":
             return None
-        made = change(subject, random)
-        if made is None:
+        changes = change(subject, random)
+        if changes is None:
             return None
-        chunks, changed = made
-        wanted: dict[int, list[int]] = {}
+        chunks, changed = changes
+        leaves: dict[int, list[int]] = {}
         for c, k in changed:
-            wanted.setdefault(c, []).append(k)
-        least = min(subject.opinion.bounds(chunks, wanted, above=TOLERANCE).values())
+            leaves.setdefault(c, []).append(k)
+        least = min(subject.opinion.bounds(chunks, leaves, above=TOLERANCE).values())
         broken = not least > TOLERANCE
         return Damaged(sealed(chunks, "verified"), "numbers", subject.problem, broken, f"least bound {least:.3g}")
 
@@ -641,8 +641,8 @@ def _other_point(subject: Subject, random: Random, _: list[Subject]) -> Damaged 
     at = subject.of_kind(Point)[-1]
     point = subject.chunks[at]
     assert isinstance(point, Point)
-    asked, number = subject.problem.property, int(point.box[0])
-    box, x = asked.boxes[number], point.x.copy()
+    prop, number = subject.problem.property, int(point.box[0])
+    box, x = prop.boxes[number], point.x.copy()
     match int(random.integers(5)):
         case 0:
             i = int(random.integers(len(x)))
@@ -652,13 +652,13 @@ def _other_point(subject: Subject, random: Random, _: list[Subject]) -> Damaged 
         case 2:
             x = x[:-1]
         case 3:
-            number = len(asked.boxes) + int(random.integers(9))
+            number = len(prop.boxes) + int(random.integers(9))
         case _:
-            mine = [c for c in asked.clauses if c.box == number]
+            clauses = [c for c in prop.clauses if c.box == number]
             for candidate in _points(box, random).numpy():
                 x = candidate.astype(subject.problem.reference.dtype).astype(np.float64)
                 y = np.asarray(subject.problem.reference.run(x), dtype=np.float64).reshape(-1)
-                if not any(c.holds(y) for c in mine):
+                if not any(c.holds(y) for c in clauses):
                     break
             else:
                 return None

@@ -179,8 +179,8 @@ def trained(seed: int) -> Hidden:
     built, row = b.build(node), clause([[1.0]], [0.0])
     least, lowest_point = lowest(built, box, enumerated(built, box), row)
     at = tuple(float(v) for v in lowest_point)
-    asked = problem(built, [box], [clause([[1.0]], [least + 1e-3])])
-    return Hidden(asked, at, problem(built, [box], [clause([[1.0]], [least - 1e-3])]))
+    planted = problem(built, [box], [clause([[1.0]], [least + 1e-3])])
+    return Hidden(planted, at, problem(built, [box], [clause([[1.0]], [least - 1e-3])]))
 
 
 _SIZES = ((2, 8), (8, 8), (8, 1))
@@ -194,17 +194,17 @@ def main() -> None:
     from bough.falsify.pgd import GradientAttack
     from soundness.truth import margin_at
 
-    found = 0
+    hits = 0
     for style, seed in SET:
         hidden = STYLES[style](seed)
         points = next(iter(GradientAttack().candidates(hidden.planted, Deadline.never())))[1]
         margins = [margin_at(hidden.planted, x) for x in points[:1].tolist()]
         hit = any(m is not None and m <= 0 for m in margins)
-        found += hit
+        hits += hit
         at = margin_at(hidden.planted, hidden.witness)
         relus = hidden.planted.network.neurons
         print(f"{style} {seed}: {len(hidden.witness)} inputs, {relus} ReLUs, margin {float(at or 0):.3g}, found: {hit}")
-    print(f"{len(SET)} problems; the attack finds {found}")
+    print(f"{len(SET)} problems; the attack finds {hits}")
 
 
 if __name__ == "__main__":

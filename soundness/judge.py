@@ -26,21 +26,21 @@ def trial(problem: Problem, truth: Truth, engine: Engine, seconds: float = SECON
 
 def objections(problem: Problem, truth: Truth, result: Result, *, minimum: bool = False) -> list[str]:
     """Every way in which a result contradicts the truth."""
-    found = []
+    messages = []
     if result.verdict is Verdict.VERIFIED and truth.word == "unsafe":
-        found.append(f"verified, but the margin is {truth.at_witness:g} at {list(truth.witness or ())}")
+        messages.append(f"verified, but the margin is {truth.at_witness:g} at {list(truth.witness or ())}")
     if result.verdict is Verdict.FALSIFIED and truth.word == "safe":
-        found.append(f"falsified, but the least margin is {truth.below:g}")
+        messages.append(f"falsified, but the least margin is {truth.below:g}")
     attained = truth.at_witness  # of the least margin, an upper limit that is exact
     if result.lower_bound > attained + 1e-12 * abs(attained) and np.isfinite(attained):
-        found.append(f"a lower bound of {result.lower_bound:g}, but the margin is {attained:g} at the witness")
+        messages.append(f"a lower bound of {result.lower_bound:g}, but the margin is {attained:g} at the witness")
     if result.upper_bound < truth.below - ROUNDED:
-        found.append(f"a point of margin {result.upper_bound:g}, but the least margin is {truth.below:g}")
+        messages.append(f"a point of margin {result.upper_bound:g}, but the least margin is {truth.below:g}")
     if minimum and result.verdict in (Verdict.VERIFIED, Verdict.FALSIFIED):
-        found += _minimum(truth, result)
+        messages += _minimum(truth, result)
     if result.verdict is Verdict.FALSIFIED:
-        found += _counterexample(problem, result)
-    return found
+        messages += _counterexample(problem, result)
+    return messages
 
 
 def _minimum(truth: Truth, result: Result) -> list[str]:
@@ -53,14 +53,14 @@ def _minimum(truth: Truth, result: Result) -> list[str]:
 
 def _counterexample(problem: Problem, result: Result) -> list[str]:
     """It lies in its box, and its exact margin is at most what the runtime rounds off."""
-    found = result.counterexample
-    if found is None:
+    point = result.counterexample
+    if point is None:
         return ["falsified, without a counterexample"]
-    box = problem.property.boxes[problem.property.clauses[found.clause].box]
-    x: Sequence[float] = found.x.tolist()
+    box = problem.property.boxes[problem.property.clauses[point.clause].box]
+    x: Sequence[float] = point.x.tolist()
     if not inside_box(box, x):
         thin = bool((box.upper - box.lower <= 1e-6 * box.upper.abs()).any()) or box.ball is not None
-        return [] if thin and _nearly(problem, found.clause, x) else [f"a counterexample outside its box: {x}"]
+        return [] if thin and _nearly(problem, point.clause, x) else [f"a counterexample outside its box: {x}"]
     margin = margin_at(problem, x)
     if margin is None or margin > ROUNDED:
         return [f"a counterexample of margin {float(margin or 0):g}: {x}"]

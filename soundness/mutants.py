@@ -49,8 +49,8 @@ class Mutant:
 
 def mutants(only: list[str] | None = None) -> list[Mutant]:
     """All of them, or those whose names begin so."""
-    found = [Mutant.read(path) for path in sorted(PATCHES.glob("*.patch"))]
-    return [m for m in found if not only or m.name.startswith(tuple(only))]
+    known = [Mutant.read(path) for path in sorted(PATCHES.glob("*.patch"))]
+    return [m for m in known if not only or m.name.startswith(tuple(only))]
 
 
 def copied(to: Path) -> Path:
@@ -92,20 +92,20 @@ def _run(folder: Path, command: list[str], seconds: float) -> tuple[int, str]:
 def by_tests(mutant: Mutant, folder: Path) -> str:
     """Which test fails first; nothing if all of them pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *mutant.tests]
-    status, said = _run(folder, command, SECONDS)
+    status, printed = _run(folder, command, SECONDS)
     if status == 0:
         return ""
     if status == -1:
         return f"no end within {SECONDS:.0f} s"
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
     return failed[1].removeprefix("tests/") if failed and status == 1 else MISSING
 
 
 def by_campaign(folder: Path, seconds: float) -> str:
     """What a short campaign says first."""
     command = [sys.executable, "soundness/campaign.py", "--seconds", str(seconds), "--jobs", "1", "--out", "found"]
-    status, said = _run(folder, command, seconds + 120)
-    first = re.search(r"DISAGREEMENT in case (\d+) .*? by (\w+)", said)
+    status, printed = _run(folder, command, seconds + 120)
+    first = re.search(r"DISAGREEMENT in case (\d+) .*? by (\w+)", printed)
     return "" if status == 0 else f"case {first[1]}, {first[2]}" if first else "a crash"
 
 
@@ -122,12 +122,14 @@ def main(arguments: list[str] | None = None) -> int:
             folder, clock = copied(Path(name)), time.monotonic()
             refused = apply(mutant, folder)
             test = "" if refused else by_tests(mutant, folder)
-            seen = by_campaign(folder, chosen.campaign) if chosen.campaign and not refused else "-"
+            disagreement = by_campaign(folder, chosen.campaign) if chosen.campaign and not refused else "-"
         if refused or test in ("", MISSING):
             survived.append(mutant.name)
-        said = f"does not apply: {refused}" if refused else test or "NOTHING"
+        caught_by = f"does not apply: {refused}" if refused else test or "NOTHING"
         took = time.monotonic() - clock
-        print(f"| {mutant.name} | {mutant.title} | `{said}` | {seen or 'nothing'} | {took:.0f} |", flush=True)
+        print(
+            f"| {mutant.name} | {mutant.title} | `{caught_by}` | {disagreement or 'nothing'} | {took:.0f} |", flush=True
+        )
     count = len(mutants(chosen.only))
     print(f"\n{count - len(survived)} of {count} caught, in {time.monotonic() - begun:.0f} s")
     return 1 if survived else 0

@@ -162,9 +162,9 @@ class Opinion:
                 def picked(values: list[Tensor], j: Tensor = j, sign: float = sign) -> Tensor:
                     return sign * values[source].flatten(1)[torch.arange(len(j)), j]
 
-                found = sign * self.least(region.take(rows), picked, slopes(rows), source)
+                bound = sign * self.least(region.take(rows), picked, slopes(rows), source)
                 at = (rows, part.start + j)
-                bounds[at] = torch.maximum(bounds[at], found) if sign > 0 else torch.minimum(bounds[at], found)
+                bounds[at] = torch.maximum(bounds[at], bound) if sign > 0 else torch.minimum(bounds[at], bound)
         return region.with_bounds(lower, upper)
 
     @property
@@ -213,34 +213,34 @@ class Opinion:
     def _by_lemma(self, region: Region, lemma: Lemma, relu: int, clause: int) -> Region:
         part, source = self.network.slices[relu], self.network.nodes[relu].inputs[0]
         count = len(lemma.neurons)
-        mine = np.flatnonzero((lemma.neurons >= part.start) & (lemma.neurons < part.stop))
+        own_rows = np.flatnonzero((lemma.neurons >= part.start) & (lemma.neurons < part.stop))
         base, slots = slopes_of(region, ADAPTIVE), torch.from_numpy(lemma.slots.astype(np.int64))
         lower, upper, last = region.lower.clone(), region.upper.clone(), len(self.network.nodes) - 1
-        for first in range(0, len(mine), self.step):
-            rows = mine[first : first + self.step]
+        for first in range(0, len(own_rows), self.step):
+            rows = own_rows[first : first + self.step]
             j = torch.from_numpy(lemma.neurons[rows].astype(np.int64)) - part.start
             for sign, at, bounds in ((1.0, rows, lower), (-1.0, count + rows, upper)):
                 slope = base.repeat(len(rows), 1)
                 slope[:, slots] = torch.from_numpy(lemma.slopes[at] / 255.0)
 
                 def objective(values: list[Tensor], j: Tensor = j, sign: float = sign, at: Any = at) -> Tensor:
-                    found = sign * values[source].flatten(1)[torch.arange(len(j)), j]
-                    return found if clause < 0 else found + self._rows(clause, lemma.weights[at], values)
+                    value = sign * values[source].flatten(1)[torch.arange(len(j)), j]
+                    return value if clause < 0 else value + self._rows(clause, lemma.weights[at], values)
 
-                here = region.take(torch.zeros(len(rows), dtype=torch.int64))
-                found = sign * self.least(here, objective, Slopes(slope), source if clause < 0 else last)
+                local = region.take(torch.zeros(len(rows), dtype=torch.int64))
+                bound = sign * self.least(local, objective, Slopes(slope), source if clause < 0 else last)
                 k = part.start + j
-                bounds[0, k] = torch.maximum(bounds[0, k], found) if sign > 0 else torch.minimum(bounds[0, k], found)
+                bounds[0, k] = torch.maximum(bounds[0, k], bound) if sign > 0 else torch.minimum(bounds[0, k], bound)
         return region.with_bounds(lower, upper)
 
     def _rows(self, clause: int, weights: np.ndarray[Any, Any], values: list[Tensor]) -> Tensor:
         """`weights . (A y - b)`, a row each."""
-        asked = self.problem.clauses[clause]
-        rows = values[-1].flatten(1) @ asked.coefficients.T - asked.offsets
-        return (torch.from_numpy(weights[:, : len(asked.offsets)]) * rows).sum(dim=1)
+        target = self.problem.clauses[clause]
+        rows = values[-1].flatten(1) @ target.coefficients.T - target.offsets
+        return (torch.from_numpy(weights[:, : len(target.offsets)]) * rows).sum(dim=1)
 
     def bounds(
-        self, chunks: list[Chunk], wanted: dict[int, list[int]] | None = None, *, above: float | None = None
+        self, chunks: list[Chunk], chosen: dict[int, list[int]] | None = None, *, above: float | None = None
     ) -> dict[tuple[int, int], float]:
         """What every leaf proves, by chunk and number; or of some leaves of some chunks only.
 
@@ -249,14 +249,14 @@ class Opinion:
         lemmas = [c for c in chunks if isinstance(c, Lemma)]
         same = self.kept is not None and [id(c) for c in lemmas] == [id(c) for c in self.kept[0]]
         clauses = self.kept[1] if self.kept is not None and same else self.learnt(lemmas)
-        found = {}
+        proved = {}
         for at, chunk in enumerate(chunks):
             if isinstance(chunk, Leaves):
-                for k in range(len(chunk)) if wanted is None else wanted.get(at, []):
-                    found[at, k] = self._leaf(chunk, k, clauses[int(chunk.clause[k])])
-                    if above is not None and not found[at, k] > above:
-                        return found
-        return found
+                for k in range(len(chunk)) if chosen is None else chosen.get(at, []):
+                    proved[at, k] = self._leaf(chunk, k, clauses[int(chunk.clause[k])])
+                    if above is not None and not proved[at, k] > above:
+                        return proved
+        return proved
 
     def _leaf(self, leaves: Leaves, k: int, region: Region) -> float:
         clause, kind, vector = (int(a[k]) for a in (leaves.clause, leaves.kind, leaves.vector))
@@ -287,12 +287,12 @@ class Opinion:
     def _local(self, region: Region, whole: Region, effort: int) -> Region:
         """All bounds derived again: once, twice, or in ever smaller boxes from the whole one on."""
 
-        def once(here: Region) -> Region:
-            here = self.enclosed(here)
+        def once(current: Region) -> Region:
+            current = self.enclosed(current)
             for i in self.network.relus:
                 for kind in (ADAPTIVE, CHORD):
-                    here = self.renewed(here, i, kind)
-            return here
+                    current = self.renewed(current, i, kind)
+            return current
 
         if effort < 2:
             return once(once(region) if effort else region)

@@ -127,9 +127,9 @@ def _silent(stored: Plainly) -> Iterator[Plainly]:
         if node["op"] in ("linear", "conv"):
             for k in range(len(node["bias"])):
                 new = copy.deepcopy(stored)
-                here = new["network"][i]
-                here["weight"][k] = _map(here["weight"][k], lambda _: 0.0)
-                here["bias"][k] = 0.0
+                changed = new["network"][i]
+                changed["weight"][k] = _map(changed["weight"][k], lambda _: 0.0)
+                changed["bias"][k] = 0.0
                 yield new
 
 

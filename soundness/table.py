@@ -54,24 +54,24 @@ def shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
 def chosen(listed: Sequence[Asked], known: Known, count: int, random: Random) -> list[Asked]:
     """So many of a benchmark's instances, from each verdict on record and each network in turn."""
     strata: dict[tuple[str, str], list[Asked]] = defaultdict(list)
-    for asked in listed:
-        verdict = known_verdict(known, asked.instance.network, asked.instance.property)
-        strata[verdict or "", asked.instance.network.name].append(asked)
+    for row in listed:
+        verdict = known_verdict(known, row.instance.network, row.instance.property)
+        strata[verdict or "", row.instance.network.name].append(row)
     by_verdict: dict[str, list[list[Asked]]] = defaultdict(list)
     for key in sorted(strata):
         random.shuffle(strata[key])
         by_verdict[key[0]].append(strata[key])
     sizes = {verdict: sum(map(len, lists)) for verdict, lists in by_verdict.items()}
-    found: list[Asked] = []
+    picked: list[Asked] = []
     for verdict, n in shares(sizes, count).items():
         lists = by_verdict[verdict]
         random.shuffle(lists)
-        mine = [
+        in_turn = [
             lists[k][depth] for depth in range(max(map(len, lists))) for k in range(len(lists)) if depth < len(lists[k])
         ]
-        found += mine[:n]
-    order = {id(asked): k for k, asked in enumerate(listed)}
-    return sorted(found, key=lambda asked: order[id(asked)])
+        picked += in_turn[:n]
+    order = {id(row): k for k, row in enumerate(listed)}
+    return sorted(picked, key=lambda row: order[id(row)])
 
 
 def tasks_of(data: Path, count: int, seed: int, timeout: float) -> tuple[Task, ...]:
@@ -83,25 +83,25 @@ def tasks_of(data: Path, count: int, seed: int, timeout: float) -> tuple[Task, .
     listed = {name: read_list(path) for name, path in lists.items()}
     sizes = {name: len(instances) for name, instances in listed.items()}
     methods = [parse_method(f"bounds={bounds},branching={rule}") for bounds in BOUNDERS for rule in RULES]
-    found: list[Task] = []
+    tasks: list[Task] = []
     for name, n in shares(sizes, count or sum(sizes.values())).items():
         if not n:
             continue
         some = chosen(listed[name], known, n, Random(f"{seed} {name}"))
-        found += plan(lists[name], methods, Selection(timeout=timeout), known, some)
-    return tuple(found)
+        tasks += plan(lists[name], methods, Selection(timeout=timeout), known, some)
+    return tuple(tasks)
 
 
 def contradictions(entries: Sequence[Entry]) -> list[str]:
     """Verdicts that contradict what is on record, or each other."""
-    said: dict[tuple[str, str], set[str]] = defaultdict(set)
+    verdicts: dict[tuple[str, str], set[str]] = defaultdict(set)
     lines = []
     for entry in entries:
         if is_wrong(entry):
             lines.append(f"{progress_line(entry)}: on record is {entry['known']}")
         if entry["verdict"] in SOLVED:
-            said[entry["network"], entry["property"]].add(entry["verdict"])
-    both = [f"{network} {asked}: methods contradict each other" for (network, asked), v in said.items() if len(v) > 1]
+            verdicts[entry["network"], entry["property"]].add(entry["verdict"])
+    both = [f"{network} {prop}: methods contradict each other" for (network, prop), v in verdicts.items() if len(v) > 1]
     return lines + both
 
 
@@ -116,12 +116,12 @@ def table(entries: Sequence[Entry]) -> str:
     places: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         places[Path(entry["instances"]).parent.name].append(entry)
-    for place, mine in [*places.items(), ("all", list(entries))]:
-        cells = [place, str(len({(e["network"], e["property"]) for e in mine}))]
+    for place, part in [*places.items(), ("all", list(entries))]:
+        cells = [place, str(len({(e["network"], e["property"]) for e in part}))]
         for method in methods:
-            tally = Counter(e["verdict"] for e in mine if e["method"] == method)
+            tally = Counter(e["verdict"] for e in part if e["method"] == method)
             cells.append(" + ".join(str(tally[verdict]) for verdict in SOLVED))
-        cells += [str(len(contradictions(mine))), str(sum(e["error"] is not None for e in mine))]
+        cells += [str(len(contradictions(part))), str(sum(e["error"] is not None for e in part))]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", "In every cell: verified + falsified."])
 
@@ -160,10 +160,10 @@ def main() -> int:
         engine = Processes(options.jobs, Limits(grace=options.grace))
         limit = Deadline.after(options.limit_seconds) if options.limit_seconds < float("inf") else Deadline.never()
 
-        def seen(count: int, entry: Entry) -> None:
+        def progress(count: int, entry: Entry) -> None:
             print(f"{count}/{len(tasks)}  {progress_line(entry)}", flush=True)
 
-        entries = run_tasks(tasks, done, options.out, seen, limit, engine)
+        entries = run_tasks(tasks, done, options.out, progress, limit, engine)
     except BadInput as error:
         print(f"table: {error}", file=sys.stderr)
         return 2

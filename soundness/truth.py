@@ -49,11 +49,11 @@ class Truth:
 
 def enumerated(network: Network, box: Box) -> list[Piece]:
     """The linear pieces of a box; of a ball, too, with half-spaces that hold it: all of them for l1, many for l2."""
-    found = pieces(network, replace(box, ball=None))
-    return found if box.ball is None else _cut(found, box.ball)
+    linear_pieces = pieces(network, replace(box, ball=None))
+    return linear_pieces if box.ball is None else _cut(linear_pieces, box.ball)
 
 
-def _cut(found: Sequence[Piece], ball: Ball) -> list[Piece]:
+def _cut(linear_pieces: Sequence[Piece], ball: Ball) -> list[Piece]:
     inputs = len(ball.centre)
     if ball.p == 1:
         normals = np.array(list(itertools.product((-1.0, 1.0), repeat=inputs)))
@@ -63,18 +63,19 @@ def _cut(found: Sequence[Piece], ball: Ball) -> list[Piece]:
     rows = normals * ball.scale.numpy()
     limits = ball.radius + rows @ ball.centre.numpy()
     return [
-        replace(f, rows=np.vstack([f.rows, rows]), limits=np.concatenate([f.limits, limits]), slack=0.0) for f in found
+        replace(f, rows=np.vstack([f.rows, rows]), limits=np.concatenate([f.limits, limits]), slack=0.0)
+        for f in linear_pieces
     ]
 
 
-def lowest(network: Network, box: Box, found: Sequence[Piece], clause: Clause) -> tuple[float, Array]:
+def lowest(network: Network, box: Box, linear_pieces: Sequence[Piece], clause: Clause) -> tuple[float, Array]:
     """A lower limit of a clause's margin over the box, and a point of the box that is (almost) as low as that."""
-    margins = piece_margins(found, box, clause)
+    margins = piece_margins(linear_pieces, box, clause)
     k = int(margins.argmin())
     points = (ball_samples if box.ball is not None else samples)(box, 200).numpy()
     candidates = [points]
     if np.isfinite(margins[k]):
-        candidates.append(_bottom(found[k], box, clause)[None])
+        candidates.append(_bottom(linear_pieces[k], box, clause)[None])
     return float(margins[k]), _best(network, box, clause, np.vstack(candidates))
 
 
@@ -131,8 +132,8 @@ def margin_at(problem: Problem, x: Sequence[float]) -> Fraction | None:
     for clause in problem.clauses:
         if inside_box(problem.property.boxes[clause.box], x):
             y = exact_values_at(problem.network, x)[-1] if y is None else y
-            here = exact_margin(clause, y)
-            least = here if least is None or here < least else least
+            margin = exact_margin(clause, y)
+            least = margin if least is None or margin < least else least
     return least
 
 
@@ -146,8 +147,10 @@ def judged(problem: Problem, witness: Sequence[float] | None) -> Truth:
     if problem.network.neurons > MOST_RELUS:
         return Truth()
     try:
-        found = [enumerated(problem.network, box) for box in problem.property.boxes]
-        pairs = [lowest(problem.network, problem.property.boxes[c.box], found[c.box], c) for c in problem.clauses]
+        pieces_of_boxes = [enumerated(problem.network, box) for box in problem.property.boxes]
+        pairs = [
+            lowest(problem.network, problem.property.boxes[c.box], pieces_of_boxes[c.box], c) for c in problem.clauses
+        ]
     except AssertionError:  # numbers that the enumeration's LPs cannot take
         return Truth()
     for _, x in pairs:

@@ -49,15 +49,15 @@ def install(monkeypatch: pytest.MonkeyPatch, at_hand: Images) -> None:
     """Have it found under its name, beside the real ones; whatever is loaded are these images."""
     known = {**datasets.DATASETS, "dots": DATASET}
 
-    def found(name: str) -> datasets.Dataset:
+    def look_up(name: str) -> datasets.Dataset:
         if name not in known:
             raise BadInput(f"there is no data set '{name}'")
         return known[name]
 
     def load(name: str, split: str, folder: Path | None = None, **_: Any) -> Images:
         del folder
-        return replace(at_hand, dataset=found(name), split=split)
+        return replace(at_hand, dataset=look_up(name), split=split)
 
     monkeypatch.setattr(datasets, "DATASETS", known)
-    monkeypatch.setattr(datasets, "known", found)
+    monkeypatch.setattr(datasets, "known", look_up)
     monkeypatch.setattr(datasets, "load", load)

@@ -247,8 +247,8 @@ class Case:
 
     def least_in(self, clause: int, signs: Sequence[int]) -> float:
         """The least margin of a clause where ReLUs have these signs (0: either), over pieces surely not empty."""
-        found = self.pieces[self.problem.clauses[clause].box]
-        agree = np.array([p.slack > FEASIBLE and all(np.multiply(signs, p.signs) >= 0) for p in found])
+        linear_pieces = self.pieces[self.problem.clauses[clause].box]
+        agree = np.array([p.slack > FEASIBLE and all(np.multiply(signs, p.signs) >= 0) for p in linear_pieces])
         return float(np.min(self.margins[clause], initial=np.inf, where=agree))
 
 
@@ -262,16 +262,16 @@ def hard_case(kind: str, seed: int, *, safe: bool, away: float = 1e-3, radius: f
     network = KINDS[kind](g)
     boxes = [box_around(g, network.inputs, radius) for _ in range(integer(g, 1, 4) // 4 + 1)]
     count = integer(g, len(boxes), 3)
-    found = [pieces(network, box) for box in boxes]
+    pieces_of_boxes = [pieces(network, box) for box in boxes]
     clauses, margins = [], []
     for k in range(count):
         box = k % len(boxes)
         drawn = random_clause(g, network.outputs, integer(g, 1, 3), box)
-        values = piece_margins(found[box], boxes[box], drawn)
+        values = piece_margins(pieces_of_boxes[box], boxes[box], drawn)
         shift = float(values.min()) - (away * (1 + k) if safe or k else -away)
         clauses.append(clause(drawn.coefficients, drawn.offsets + shift, box=box))
         margins.append(values - shift)
-    return Case(problem(network, boxes, clauses), tuple(tuple(f) for f in found), tuple(margins))
+    return Case(problem(network, boxes, clauses), tuple(tuple(f) for f in pieces_of_boxes), tuple(margins))
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,10 +527,10 @@ def _grow(
         yield from _grow(network, box, known, (*signs, sign), rows, limits)
         return
     for sign in (-1, 1):
-        here = known[known[:, len(signs)] * sign > 0]
+        on_side = known[known[:, len(signs)] * sign > 0]
         more, limit = np.vstack([rows, -sign * matrix[at]]), np.append(limits, sign * constant[at])
-        if len(here) or _slack(more, limit, box) >= 0:
-            yield from _grow(network, box, here, (*signs, sign), more, limit)
+        if len(on_side) or _slack(more, limit, box) >= 0:
+            yield from _grow(network, box, on_side, (*signs, sign), more, limit)
 
 
 def _affine_maps(network: Network, signs: tuple[int, ...]) -> list[tuple[Array, Array]]:
@@ -593,12 +593,12 @@ def _solver() -> Any:
     return solver
 
 
-def piece_margins(found: Sequence[Piece], box: Box, c: Clause) -> Array:
+def piece_margins(linear_pieces: Sequence[Piece], box: Box, c: Clause) -> Array:
     """The least margin of a clause over every piece, by one LP each over all rows of the clause."""
     coefficients, offsets = c.coefficients.numpy(), c.offsets.numpy()
     sides = np.append(box.lower.numpy(), -np.inf), np.append(box.upper.numpy(), np.inf)
-    least = np.full(len(found), np.inf)
-    for k, piece in enumerate(found):
+    least = np.full(len(linear_pieces), np.inf)
+    for k, piece in enumerate(linear_pieces):
         margin = np.hstack([-coefficients @ piece.matrix, np.ones((len(offsets), 1))])
         inside = np.hstack([-piece.rows, np.zeros((len(piece.rows), 1))])
         limits = np.concatenate([-piece.limits - 1e-9, coefficients @ piece.constant - offsets])

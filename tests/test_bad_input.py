@@ -201,8 +201,8 @@ def test_a_property_of_another_network(refused: Refusal) -> None:
 def test_a_property_that_does_not_parse(refused: Refusal, old: str, new: str, line: int, words: str) -> None:
     assert PROPERTY.count(old) == 1
     path = refused.file("a.vnnlib", PROPERTY.replace(old, new))
-    said = refused(refused.network, path, words=words)
-    assert f"{path}, line {line}: " in said
+    message = refused(refused.network, path, words=words)
+    assert f"{path}, line {line}: " in message
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,9 @@ def test_a_full_disk(refused: Refusal, option: str) -> None:
         pytest.skip("there is no /dev/full")
     full = refused.folder / "full"
     full.symlink_to("/dev/full")  # so that a program that replaces what it writes to replaces the link
-    asked = refused.file("false.vnnlib", FALSE)
-    said = refused(refused.network, asked, option, full, "--quiet", words="No space left on device")
-    assert "the run ended falsified" in said
+    prop = refused.file("false.vnnlib", FALSE)
+    message = refused(refused.network, prop, option, full, "--quiet", words="No space left on device")
+    assert "the run ended falsified" in message
     assert full.is_symlink()
     assert stat.S_ISCHR(full.stat().st_mode)
     assert not list(refused.folder.glob(".*"))
@@ -320,8 +320,8 @@ def test_a_full_disk(refused: Refusal, option: str) -> None:
 )
 def test_no_image(refused: Refusal, name: str, contents: bytes, words: str) -> None:
     path = refused.file(name, contents)
-    said = refused(demo.NETWORK, path, "--label", 0, "--eps", 0.1, words=words, command="robustness")
-    assert str(path) in said
+    message = refused(demo.NETWORK, path, "--label", 0, "--eps", 0.1, words=words, command="robustness")
+    assert str(path) in message
 
 
 def _values(shape: tuple[int, ...], fill: Any, dtype: Any = np.float64) -> Callable[[], Any]:
@@ -393,18 +393,18 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
     return bytes(data)
 
 
-def run_on(folder: Path, network: bytes, asked: bytes) -> None:
+def run_on(folder: Path, network: bytes, prop: bytes) -> None:
     """Any verdict or a refusal will do."""
     (folder / "a.onnx").write_bytes(network)
-    (folder / "a.vnnlib").write_bytes(asked)
+    (folder / "a.vnnlib").write_bytes(prop)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # damaged weights may overflow; the verdict is what counts
         status = main(["verify", str(folder / "a.onnx"), str(folder / "a.vnnlib"), "--timeout", "2", "--quiet"])
-    said = [line for line in out.getvalue().splitlines() if line in VERDICTS]
+    verdicts = [line for line in out.getvalue().splitlines() if line in VERDICTS]
     assert "Traceback" not in err.getvalue(), err.getvalue()
     assert status in (0, 1, 2, 3), err.getvalue()
-    assert said == [] if status == 2 else len(said) == 1 and VERDICTS[said[0]] == status
+    assert verdicts == [] if status == 2 else len(verdicts) == 1 and VERDICTS[verdicts[0]] == status
     assert len(err.getvalue().splitlines()) == (status == 2)
 
 

@@ -157,17 +157,17 @@ def outputs_by_runtime(network: Path, x: Any) -> Any:
 def test_the_verdict_stands_alone_on_standard_output(
     bough: Shell, unsafe: str, extra: tuple[object, ...], verdict: str, status: int
 ) -> None:
-    said = bough("verify", *bough.problem(unsafe), *extra)
-    assert (said.status, said.out) == (status, f"{verdict}\n")
-    assert "2 inputs, 2 ReLUs, 2 outputs" in said.err
+    outcome = bough("verify", *bough.problem(unsafe), *extra)
+    assert (outcome.status, outcome.out) == (status, f"{verdict}\n")
+    assert "2 inputs, 2 ReLUs, 2 outputs" in outcome.err
     quiet = bough("verify", *bough.problem(unsafe), *extra, "--quiet")
     assert (quiet.status, quiet.out, quiet.err) == (status, f"{verdict}\n", "")
 
 
 @pytest.mark.parametrize(("unsafe", "verdict", "status"), [(SAFE, "verified", 0), (UNSAFE, "falsified", 1)])
 def test_as_a_process(bough: Shell, unsafe: str, verdict: str, status: int) -> None:
-    said = ended(started("verify", *bough.problem(unsafe), "--quiet"))
-    assert (said.status, said.out, said.err) == (status, f"{verdict}\n", "")
+    outcome = ended(started("verify", *bough.problem(unsafe), "--quiet"))
+    assert (outcome.status, outcome.out, outcome.err) == (status, f"{verdict}\n", "")
 
 
 def test_a_defect_is_never_a_verdict(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,17 +178,17 @@ def test_a_defect_is_never_a_verdict(bough: Shell, monkeypatch: pytest.MonkeyPat
             raise error
 
         monkeypatch.setattr("bough.plan.SearchPlan.solve", broken)
-        said = bough("verify", *problem, "--json", bough.folder / "run.json")
-        assert (said.status, said.out) == (4, ""), error
-        assert "nothing was decided" in said.err
+        outcome = bough("verify", *problem, "--json", bough.folder / "run.json")
+        assert (outcome.status, outcome.out) == (4, ""), error
+        assert "nothing was decided" in outcome.err
 
 
 def test_an_unexpected_error_shows_where_it_happened(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bough.plan.SearchPlan.solve", lambda *_: 1 // 0)
-    said = bough("verify", *bough.problem(SAFE))
-    assert "Traceback" in said.err
-    assert "defect" in said.err.splitlines()[-1]
-    assert "ZeroDivisionError" in said.err.splitlines()[-1]
+    outcome = bough("verify", *bough.problem(SAFE))
+    assert "Traceback" in outcome.err
+    assert "defect" in outcome.err.splitlines()[-1]
+    assert "ZeroDivisionError" in outcome.err.splitlines()[-1]
 
 
 def test_an_interrupt_while_reading_says_unknown_status(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +196,10 @@ def test_an_interrupt_while_reading_says_unknown_status(bough: Shell, monkeypatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bough.api.load_network", interrupted)
-    said = bough("verify", *bough.problem(SAFE))
-    assert said.status == 3
-    assert said.err.splitlines()[-1] == "bough: interrupted"
-    assert said.verdict in ("", "unknown")
+    outcome = bough("verify", *bough.problem(SAFE))
+    assert outcome.status == 3
+    assert outcome.err.splitlines()[-1] == "bough: interrupted"
+    assert outcome.verdict in ("", "unknown")
 
 
 def hard_network() -> Network:
@@ -226,10 +226,10 @@ def test_ctrl_c_ends_with_what_is_known(bough: Shell) -> None:
     lines = iter(process.stderr.readline, "")
     assert any(re.search(r" [1-9][0-9]+ branches ", line) for line in lines), "the search ended, or never began"
     process.send_signal(signal.SIGINT)
-    said = ended(process, seconds=15)
-    assert (said.status, said.out) == (3, "unknown\n")
-    assert "Traceback" not in said.err
-    assert "interrupted; margin at least -" in said.err.splitlines()[-1]
+    outcome = ended(process, seconds=15)
+    assert (outcome.status, outcome.out) == (3, "unknown\n")
+    assert "Traceback" not in outcome.err
+    assert "interrupted; margin at least -" in outcome.err.splitlines()[-1]
     entry = strict_json(files[0])
     assert (entry["verdict"], entry["reason"]) == ("unknown", "interrupted")
     assert entry["branches"] >= 10
@@ -266,10 +266,10 @@ def test_the_record_of_a_run(bough: Shell) -> None:
 @pytest.mark.parametrize("extra", [("--timeout", 0), ("--timeout", "inf"), ("--timeout", "1e999")])
 def test_what_is_infinite_is_null_in_the_record(bough: Shell, extra: tuple[object, ...]) -> None:
     path = bough.folder / "run.json"
-    said = bough("verify", *bough.problem(SAFE), "--json", path, *extra)
+    outcome = bough("verify", *bough.problem(SAFE), "--json", path, *extra)
     entry = strict_json(path)
-    assert entry["verdict"] == said.verdict
-    if said.verdict == "timeout":
+    assert entry["verdict"] == outcome.verdict
+    if outcome.verdict == "timeout":
         assert (entry["lower_bound"], entry["upper_bound"], entry["root_lower_bound"]) == (None, None, None)
     else:
         assert entry["timeout"] is None
@@ -278,9 +278,9 @@ def test_what_is_infinite_is_null_in_the_record(bough: Shell, extra: tuple[objec
 def test_branches_are_counted_two_per_split(bough: Shell) -> None:
     network, sides, unsafe, _ = branching_problem(margin=0.01)
     path = bough.folder / "run.json"
-    said = bough("verify", *bough.problem(unsafe, network, sides), "--json", path)
+    outcome = bough("verify", *bough.problem(unsafe, network, sides), "--json", path)
     entry = strict_json(path)
-    assert said.verdict == "verified"
+    assert outcome.verdict == "verified"
     assert entry["branches"] > 0
     assert entry["branches"] % 2 == 0
     assert entry["bounds"] == entry["branches"] + 1
@@ -296,11 +296,11 @@ def branching_problem(margin: float) -> tuple[Network, str, str, float]:
     g = generator(5)
     network = dense(g)
     box = box_around(g, network.inputs)
-    asked = random_clause(g, network.outputs, rows=1)
-    offset = float(asked.offsets[0]) + float(piece_margins(pieces(network, box), box, asked).min()) - margin
+    drawn = random_clause(g, network.outputs, rows=1)
+    offset = float(drawn.offsets[0]) + float(piece_margins(pieces(network, box), box, drawn).min()) - margin
     limits = enumerate(zip(box.lower.tolist(), box.upper.tolist(), strict=True))
     sides = "\n".join(f"(assert (>= X_{i} {low!r})) (assert (<= X_{i} {high!r}))" for i, (low, high) in limits)
-    terms = " ".join(f"(* {c!r} Y_{j})" for j, c in enumerate(asked.coefficients[0].tolist()))
+    terms = " ".join(f"(* {c!r} Y_{j})" for j, c in enumerate(drawn.coefficients[0].tolist()))
     return network, sides, f"(<= (+ {terms}) {offset!r})", margin
 
 
@@ -308,9 +308,9 @@ def branching_problem(margin: float) -> tuple[Network, str, str, float]:
 def test_minimise_encloses_the_least_margin(bough: Shell, margin: float) -> None:
     network, sides, unsafe, least = branching_problem(margin)
     path = bough.folder / "run.json"
-    said = bough("verify", *bough.problem(unsafe, network, sides), "--minimise", 1e-3, "--json", path)
+    outcome = bough("verify", *bough.problem(unsafe, network, sides), "--minimise", 1e-3, "--json", path)
     entry = strict_json(path)
-    assert said.verdict == "verified"
+    assert outcome.verdict == "verified"
     assert entry["branches"] > 0
     assert entry["lower_bound"] - 1e-6 <= least <= entry["upper_bound"] + 1e-6
     assert entry["upper_bound"] - entry["lower_bound"] <= 1e-3 + 1e-9
@@ -320,10 +320,10 @@ def test_minimise_encloses_the_least_margin(bough: Shell, margin: float) -> None
 def test_minimise_never_calls_an_unsafe_property_verified(bough: Shell, margin: float) -> None:
     network, sides, unsafe, least = branching_problem(margin)
     path = bough.folder / "run.json"
-    said = bough("verify", *bough.problem(unsafe, network, sides), "--minimise", 1e-3, "--json", path)
+    outcome = bough("verify", *bough.problem(unsafe, network, sides), "--minimise", 1e-3, "--json", path)
     entry = strict_json(path)
     assert entry["lower_bound"] - 1e-6 <= least <= entry["upper_bound"] + 1e-6
-    assert (said.verdict, said.status) == ("falsified", 1)
+    assert (outcome.verdict, outcome.status) == ("falsified", 1)
 
 
 # Counterexamples
@@ -333,8 +333,8 @@ def test_minimise_never_calls_an_unsafe_property_verified(bough: Shell, margin: 
 def test_the_counterexample_replays_from_its_files(bough: Shell, attack: tuple[str, ...]) -> None:
     network, prop = bough.problem(UNSAFE)
     paths = {o: bough.folder / name for o, name in (("--counterexample", "point.npz"), ("--vnncomp", "result.txt"))}
-    said = bough("verify", network, prop, *attack, *(w for item in paths.items() for w in item), "--quiet")
-    assert said.verdict == "falsified"
+    outcome = bough("verify", network, prop, *attack, *(w for item in paths.items() for w in item), "--quiet")
+    assert outcome.verdict == "falsified"
     with np.load(paths["--counterexample"]) as stored:
         x, y = stored["x"], stored["y"]
     assert x.dtype == np.float32
@@ -424,17 +424,17 @@ def to_bytes(pixels: Any) -> Any:
 @pytest.mark.parametrize("pixels", [None, np.float32, to_bytes, np.squeeze, np.ravel])
 def test_robustness_of_an_image(bough: Shell, pixels: Any) -> None:
     problem, path = image(bough, VERIFIED_IMAGE, pixels)
-    said = bough("robustness", demo.NETWORK, path, "--label", problem.label, "--eps", problem.eps, "--quiet")
-    assert (said.status, said.out, said.err) == (0, "verified\n", "")
+    outcome = bough("robustness", demo.NETWORK, path, "--label", problem.label, "--eps", problem.eps, "--quiet")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "verified\n", "")
 
 
 def test_robustness_refuted(bough: Shell) -> None:
     problem, path = image(bough, FALSIFIED_IMAGE)
-    found = bough.folder / "point.npz"
-    wanted = ("--label", problem.label, "--eps", problem.eps, "--counterexample", found)
-    said = bough("robustness", demo.NETWORK, path, *wanted)
-    assert (said.status, said.out) == (1, "falsified\n")
-    with np.load(found) as stored:
+    point_path = bough.folder / "point.npz"
+    arguments = ("--label", problem.label, "--eps", problem.eps, "--counterexample", point_path)
+    outcome = bough("robustness", demo.NETWORK, path, *arguments)
+    assert (outcome.status, outcome.out) == (1, "falsified\n")
+    with np.load(point_path) as stored:
         x = stored["x"].astype(np.float64)
     assert x.shape == problem.image.shape
     assert (np.abs(x - problem.image) <= problem.eps + 1e-12).all()
@@ -444,20 +444,20 @@ def test_robustness_refuted(bough: Shell) -> None:
     assert np.delete(y, problem.label).max() >= y[problem.label]
     # One target that is not the one: as good as no counterexample.
     other = int(y.argmin())
-    assert bough("robustness", demo.NETWORK, path, *wanted[:4], "--target", other, "--quiet").verdict == "verified"
+    assert bough("robustness", demo.NETWORK, path, *arguments[:4], "--target", other, "--quiet").verdict == "verified"
 
 
 @pytest.mark.parametrize(("norm", "small", "large"), [(2, 0.2, 1.5), (1, 0.5, 10)])
 def test_robustness_in_other_norms(bough: Shell, norm: int, small: float, large: float) -> None:
     problem, path = image(bough, VERIFIED_IMAGE)
-    found, record = bough.folder / "point.npz", bough.folder / "run.json"
-    asked = ("robustness", demo.NETWORK, path, "--label", problem.label, "--norm", norm, "--timeout", 60)
-    said = bough(*asked, "--eps", small, "--json", record)
-    assert (said.status, said.out) == (0, "verified\n")
+    point_path, record = bough.folder / "point.npz", bough.folder / "run.json"
+    arguments = ("robustness", demo.NETWORK, path, "--label", problem.label, "--norm", norm, "--timeout", 60)
+    outcome = bough(*arguments, "--eps", small, "--json", record)
+    assert (outcome.status, outcome.out) == (0, "verified\n")
     assert strict_json(record)["property"] == f"{path} within {small} (l{norm})"
-    said = bough(*asked, "--eps", large, "--counterexample", found)
-    assert (said.status, said.out) == (1, "falsified\n")
-    with np.load(found) as stored:
+    outcome = bough(*arguments, "--eps", large, "--counterexample", point_path)
+    assert (outcome.status, outcome.out) == (1, "falsified\n")
+    with np.load(point_path) as stored:
         x = stored["x"].astype(np.float64)
     away = np.linalg.norm((x - problem.image.astype(np.float64)).reshape(-1), ord=norm)
     assert 0 < away <= large * (1 + 1e-12)  # the sum rounds, the point is inside
@@ -469,13 +469,13 @@ def test_robustness_in_other_norms(bough: Shell, norm: int, small: float, large:
 
 def test_the_norms_there_are(bough: Shell) -> None:
     _, path = image(bough, VERIFIED_IMAGE)
-    asked = ("robustness", demo.NETWORK, path, "--label", 9, "--eps", 0.1, "--norm")
-    said = bough(*asked, 3)
-    assert (said.status, said.out) == (2, "")
-    assert re.search(r"--norm: invalid choice: '3' \(choose from '?inf'?, '?2'?, '?1'?\)", said.err)
-    assert bough(*asked, "inf", "--quiet").out == "verified\n"
-    said = bough("verify", *bough.problem(SAFE), "--norm", 2)
-    assert (said.status, said.out) == (2, "")
+    arguments = ("robustness", demo.NETWORK, path, "--label", 9, "--eps", 0.1, "--norm")
+    outcome = bough(*arguments, 3)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert re.search(r"--norm: invalid choice: '3' \(choose from '?inf'?, '?2'?, '?1'?\)", outcome.err)
+    assert bough(*arguments, "inf", "--quiet").out == "verified\n"
+    outcome = bough("verify", *bough.problem(SAFE), "--norm", 2)
+    assert (outcome.status, outcome.out) == (2, "")
 
 
 def test_a_norm_in_python() -> None:
@@ -483,8 +483,8 @@ def test_a_norm_in_python() -> None:
 
     problem = IMAGES[VERIFIED_IMAGE]
     for norm in ("2", 2, "1", 1, float("inf")):
-        found = robustness(demo.NETWORK, problem.image, problem.label, 0.05, norm=norm, timeout=60)
-        assert found.verdict is Verdict.VERIFIED
+        result = robustness(demo.NETWORK, problem.image, problem.label, 0.05, norm=norm, timeout=60)
+        assert result.verdict is Verdict.VERIFIED
     with pytest.raises(BadInput, match="there is no norm '3'; there are: inf, 2, 1"):
         robustness(demo.NETWORK, problem.image, problem.label, 0.05, norm=3)
 
@@ -496,9 +496,9 @@ def test_an_image_in_other_containers(bough: Shell) -> None:
     np.savez(bough.folder / "image.npz", first=problem.image, second=np.zeros(3))
     # A picture with its three channels goes to a network that takes one only after someone has made it grey.
     imsave(bough.folder / "image.png", problem.image[0], cmap="gray", vmin=0, vmax=1)
-    asked = ("--label", problem.label, "--eps", 0.05, "--quiet")
-    assert bough("robustness", demo.NETWORK, bough.folder / "image.npz", *asked).verdict == "verified"
-    refused = bough("robustness", demo.NETWORK, bough.folder / "image.png", *asked)
+    arguments = ("--label", problem.label, "--eps", 0.05, "--quiet")
+    assert bough("robustness", demo.NETWORK, bough.folder / "image.npz", *arguments).verdict == "verified"
+    refused = bough("robustness", demo.NETWORK, bough.folder / "image.png", *arguments)
     assert (refused.status, refused.out) == (2, "")
     assert "the image is 3 x 16 x 16, the network takes 1 x 16 x 16" in refused.err
 
@@ -512,8 +512,8 @@ def test_mean_and_std_describe_the_same_network_input(bough: Shell) -> None:
         (lambda p: p * 0.5 + 0.25, 0.5, ("--mean", 0.25, "--std", 0.5)),
     ):
         problem, saved = image(bough, VERIFIED_IMAGE, pixels)
-        asked = ("--label", problem.label, "--eps", 0.03 * scale, "--no-clip", *to_file)
-        assert bough("robustness", demo.NETWORK, saved, *asked, *extra).verdict == "verified"
+        arguments = ("--label", problem.label, "--eps", 0.03 * scale, "--no-clip", *to_file)
+        assert bough("robustness", demo.NETWORK, saved, *arguments, *extra).verdict == "verified"
         bounds.append(strict_json(path)["root_lower_bound"])
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
     problem, saved = image(bough, VERIFIED_IMAGE)
@@ -539,34 +539,34 @@ def test_mean_and_std_describe_the_same_network_input(bough: Shell) -> None:
 )
 def test_robustness_asked_wrongly(bough: Shell, extra: tuple[object, ...], words: str) -> None:
     _, path = image(bough, VERIFIED_IMAGE)
-    said = bough("robustness", demo.NETWORK, path, *extra)
-    assert (said.status, said.out) == (2, "")
-    assert words in said.err
-    assert len(said.err.splitlines()) == 1
+    outcome = bough("robustness", demo.NETWORK, path, *extra)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert words in outcome.err
+    assert len(outcome.err.splitlines()) == 1
 
 
 # Usage
 
 
 def test_no_arguments_show_the_help(bough: Shell) -> None:
-    said = bough()
-    assert (said.status, said.out) == (2, "")
-    assert all(word in said.err for word in ("usage: bough", "verify", "robustness", "demo", "doctor"))
+    outcome = bough()
+    assert (outcome.status, outcome.out) == (2, "")
+    assert all(word in outcome.err for word in ("usage: bough", "verify", "robustness", "demo", "doctor"))
 
 
 def test_help_and_version(bough: Shell) -> None:
     assert (bough("--version").out, bough("--version").status) == (f"bough {version('bough')}\n", 0)
     for command in ((), ("verify",), ("robustness",), ("demo",), ("doctor",)):
-        said = bough(*command, "--help")
-        assert said.status == 0
-        assert "usage: bough" in said.out
+        outcome = bough(*command, "--help")
+        assert outcome.status == 0
+        assert "usage: bough" in outcome.out
 
 
 @pytest.mark.parametrize("command", ["verify", "robustness"])
 def test_help_shows_what_most_people_want_and_help_all_the_rest(bough: Shell, command: str) -> None:
     few, every = (bough(command, flag) for flag in ("--help", "--help-all"))
     assert (few.status, few.err, every.status, every.err) == (0, "", 0, "")
-    shown, all_ = (set(re.findall(r"^  (--[\w-]+)", said.out, flags=re.MULTILINE)) for said in (few, every))
+    shown, all_ = (set(re.findall(r"^  (--[\w-]+)", outcome.out, flags=re.MULTILINE)) for outcome in (few, every))
     own = {"--label", "--eps", "--target", "--mean", "--std", "--no-clip", "--norm"}  # the question's
     assert {"--timeout", "--device", "--branching", "--bounds", "--json", "--quiet", "--help-all"} <= shown
     assert 8 <= len(shown - own) <= 12
@@ -578,8 +578,8 @@ def test_help_shows_what_most_people_want_and_help_all_the_rest(bough: Shell, co
 
 
 def test_version_as_a_process() -> None:
-    said = ended(started("--version"))
-    assert (said.status, said.out, said.err) == (0, f"bough {version('bough')}\n", "")
+    outcome = ended(started("--version"))
+    assert (outcome.status, outcome.out, outcome.err) == (0, f"bough {version('bough')}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -603,9 +603,9 @@ def test_version_as_a_process() -> None:
     ],
 )
 def test_wrong_usage(bough: Shell, words: tuple[str, ...]) -> None:
-    said = bough(*words)
-    assert (said.status, said.out) == (2, "")
-    assert "usage: bough" in said.err
+    outcome = bough(*words)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "usage: bough" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -623,33 +623,33 @@ def test_wrong_usage(bough: Shell, words: tuple[str, ...]) -> None:
     ],
 )
 def test_options_are_checked_before_any_file_is_read(bough: Shell, extra: tuple[object, ...], words: str) -> None:
-    said = bough("verify", "absent.onnx", "absent.vnnlib", *extra)
-    assert (said.status, said.out) == (2, "")
-    assert said.err.startswith(f"bough: {words}")
-    assert len(said.err.splitlines()) == 1
+    outcome = bough("verify", "absent.onnx", "absent.vnnlib", *extra)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"bough: {words}")
+    assert len(outcome.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("extra", [("--seed", 1 << 80), ("--threads", 1 << 40), ("--minimise", "inf")])
 def test_numbers_too_large_to_mean_anything(bough: Shell, extra: tuple[object, ...]) -> None:
-    said = bough("verify", *bough.problem(SAFE), *extra)
-    assert (said.status, said.out) == (2, "")
-    assert len(said.err.splitlines()) == 1
+    outcome = bough("verify", *bough.problem(SAFE), *extra)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert len(outcome.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", ["verify", "robustness"])
 def test_names_can_be_listed_without_a_problem(bough: Shell, command: str) -> None:
     assert bough(command, "--branching", "help").status == 0
     for option, known in (("--bounds", KNOWN_BOUNDERS), ("--intermediate", KNOWN_RELU_BOUNDS)):
-        said = bough(command, option, "help")
-        assert (said.status, said.err) == (0, "")
-        lines = [line.split(maxsplit=1) for line in said.out.splitlines() if line.startswith("  ")]
+        outcome = bough(command, option, "help")
+        assert (outcome.status, outcome.err) == (0, "")
+        lines = [line.split(maxsplit=1) for line in outcome.out.splitlines() if line.startswith("  ")]
         assert dict(lines) == {**known.words(), **known.words(comparison=True)}
 
 
 def test_branching_help_describes_every_rule(bough: Shell) -> None:
-    said = bough("verify", "absent.onnx", "absent.vnnlib", "--branching", "help")
-    assert (said.status, said.err) == (0, "")
-    lines = said.out.splitlines()
+    outcome = bough("verify", "absent.onnx", "absent.vnnlib", "--branching", "help")
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
     split = lines.index("for comparison:")
     assert lines[0] == "rules:"
     rules, naive = lines[1:split], lines[split + 1 :]
@@ -661,15 +661,15 @@ def test_branching_help_describes_every_rule(bough: Shell) -> None:
 
 
 def test_doctor_names_versions_and_nothing_private(bough: Shell) -> None:
-    said = bough("doctor")
-    assert (said.status, said.err) == (0, "")
-    found = dict(line.split(maxsplit=1) for line in said.out.splitlines())
+    outcome = bough("doctor")
+    assert (outcome.status, outcome.err) == (0, "")
+    versions = dict(line.split(maxsplit=1) for line in outcome.out.splitlines())
     for package in ("bough", "torch", "onnx", "onnxruntime", "highspy", "numpy"):
-        assert found[package] == version(package)
-    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert "GPU" in found
-    assert str(Path.home()) not in said.out
-    assert os.sep + "src" not in said.out
+        assert versions[package] == version(package)
+    assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert "GPU" in versions
+    assert str(Path.home()) not in outcome.out
+    assert os.sep + "src" not in outcome.out
 
 
 # The demo
@@ -677,11 +677,11 @@ def test_doctor_names_versions_and_nothing_private(bough: Shell) -> None:
 
 def test_the_demo_draws_and_judges(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "load", lambda: (demo.NETWORK, list(IMAGES.values())))
-    said = bough("demo", "--out", bough.folder / "new" / "folder")
-    assert (said.status, said.err) == (0, "")
+    outcome = bough("demo", "--out", bough.folder / "new" / "folder")
+    assert (outcome.status, outcome.err) == (0, "")
     assert (bough.folder / "new" / "folder" / f"{FALSIFIED_IMAGE}.png").stat().st_size > 1000
-    assert "expected" not in said.out
-    rows = {line.split()[0]: line.split()[2] for line in said.out.splitlines() if line.startswith(("ring", "cresc"))}
+    assert "expected" not in outcome.out
+    rows = {line.split()[0]: line.split()[2] for line in outcome.out.splitlines() if line.startswith(("ring", "cresc"))}
     assert rows == {FALSIFIED_IMAGE: "falsified", VERIFIED_IMAGE: "verified"}
 
 
@@ -694,11 +694,11 @@ def test_the_demo_fails_where_an_answer_is_wrong_or_missing(bough: Shell, monkey
         (0, "timeout", 0),
     ]
     for timeout, expected, status in cases:
-        asked = replace(easy, timeout=timeout, expected=expected)
-        monkeypatch.setattr(demo, "load", lambda asked=asked: (demo.NETWORK, [asked]))
-        said = bough("demo", "--out", bough.folder)
-        assert said.status == status, (timeout, expected)
-        assert ("expected" in said.out) == (not said.out.count(f" {expected} ") or status != 0)
+        problem = replace(easy, timeout=timeout, expected=expected)
+        monkeypatch.setattr(demo, "load", lambda problem=problem: (demo.NETWORK, [problem]))
+        outcome = bough("demo", "--out", bough.folder)
+        assert outcome.status == status, (timeout, expected)
+        assert ("expected" in outcome.out) == (not outcome.out.count(f" {expected} ") or status != 0)
 
 
 def test_ctrl_c_ends_the_demo(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -706,25 +706,25 @@ def test_ctrl_c_ends_the_demo(bough: Shell, monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bough.search.loop.attack", interrupt)
-    said = bough("demo", "--out", bough.folder)
-    assert said.status == 3
-    assert said.err == "bough: interrupted\n"
+    outcome = bough("demo", "--out", bough.folder)
+    assert outcome.status == 3
+    assert outcome.err == "bough: interrupted\n"
 
 
 def test_the_demo_asks_for_a_folder_first(bough: Shell) -> None:
     (bough.folder / "file").write_text("")
-    said = bough("demo", "--out", bough.folder / "file")
-    assert (said.status, said.out) == (2, "")
-    assert len(said.err.splitlines()) == 1
+    outcome = bough("demo", "--out", bough.folder / "file")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert len(outcome.err.splitlines()) == 1
 
 
 # Streams that are not there
 
 
 def test_without_standard_error(bough: Shell) -> None:
-    said = ended(started("verify", *bough.problem(SAFE), stderr=None, preexec_fn=lambda: os.close(2)))
-    assert said.status == 0
-    assert said.verdict == "verified"
+    outcome = ended(started("verify", *bough.problem(SAFE), stderr=None, preexec_fn=lambda: os.close(2)))
+    assert outcome.status == 0
+    assert outcome.verdict == "verified"
 
 
 # What newcomers tripped over
@@ -743,17 +743,17 @@ def test_an_image_in_another_layout_is_refused(bough: Shell) -> None:
     problem, _ = image(bough, VERIFIED_IMAGE)
     path = bough.folder / "last.npy"
     np.save(path, np.moveaxis(problem.image, 0, -1))
-    said = bough("robustness", demo.NETWORK, path, "--label", problem.label, "--eps", "1/255")
-    assert (said.status, said.out) == (2, "")
-    assert "16 x 16 x 1" in said.err
+    outcome = bough("robustness", demo.NETWORK, path, "--label", problem.label, "--eps", "1/255")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "16 x 16 x 1" in outcome.err
 
 
 def test_a_wrong_label_is_noted(bough: Shell) -> None:
     problem, path = image(bough, VERIFIED_IMAGE)
     other = (problem.label + 1) % 10
-    said = bough("robustness", demo.NETWORK, path, "--label", other, "--eps", 0.001)
-    assert said.verdict == "falsified"
-    assert f"gives the image itself class {problem.label}, not {other}" in said.err
+    outcome = bough("robustness", demo.NETWORK, path, "--label", other, "--eps", 0.001)
+    assert outcome.verdict == "falsified"
+    assert f"gives the image itself class {problem.label}, not {other}" in outcome.err
 
 
 # Baselines
@@ -782,15 +782,15 @@ def test_a_baseline_answers_like_any_method_and_says_whose_word_it_is(bough, met
 
 
 def test_a_solver_s_word_is_not_a_proof(bough):
-    asked = bough.problem("(and (<= Y_0 0.9) (>= Y_1 0.95))")  # safe, but not by linear bounds
-    entry = benched(bough, asked, "mip-planet")
+    problem = bough.problem("(and (<= Y_0 0.9) (>= Y_1 0.95))")  # safe, but not by linear bounds
+    entry = benched(bough, problem, "mip-planet")
     assert entry["verdict"] == "verified"
     assert re.search(r"by HiGHS [0-9.]+, to its tolerances, not proved by bough", entry["reason"])
     assert entry["proved"] is False
     assert entry["lower_bound"] < 0 < entry["engine"]["solver_bound"]
     assert entry["branches"] == entry["engine"]["nodes"]
     record = bough.folder / "record.json"
-    assert bough("verify", *asked, "--json", record).verdict == "verified"
+    assert bough("verify", *problem, "--json", record).verdict == "verified"
     assert strict_json(record)["proved"] is True
 
 

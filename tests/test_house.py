@@ -49,11 +49,11 @@ def public(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.expr]]:
 
 def seams() -> dict[str, str]:
     """Annotations of the public signatures of the seams, as text."""
-    found = {}
+    annotations = {}
     for module, tree in sources():
         if module.split(".")[1:2] and module.split(".")[1] in SEAMS:
-            found.update({name: ast.unparse(annotation) for name, annotation in public(tree.body, module)})
-    return found
+            annotations.update({name: ast.unparse(annotation) for name, annotation in public(tree.body, module)})
+    return annotations
 
 
 def tuples_of_tensors(annotation: str) -> list[str]:
@@ -96,12 +96,12 @@ def test_exceptions_are_still_there():
 
 
 def classes() -> dict[str, list[str]]:
-    where = defaultdict(list)
+    modules = defaultdict(list)
     for module, tree in sources():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                where[node.name].append(module)
-    return where
+                modules[node.name].append(module)
+    return modules
 
 
 def test_no_class_name_twice():
@@ -115,15 +115,15 @@ FRAGMENT = re.compile(
 
 def docstrings() -> dict[str, str]:
     """The first sentence of every docstring."""
-    found = {}
+    sentences = {}
     for module, tree in sources():
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node)
                 name = module if isinstance(node, ast.Module) else f"{module}.{node.name}"
                 if text:
-                    found[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?])\s", text)[0]
-    return found
+                    sentences[f"{name}:{getattr(node, 'lineno', 0)}"] = re.split(r"(?<=[.!?])\s", text)[0]
+    return sentences
 
 
 def test_a_docstring_stands_alone():

@@ -65,14 +65,14 @@ def test_where_to_start_is_in_the_folder_of_the_row() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_on_the_page_exists(page: str) -> None:
     """Paths start at the repository or at the package; a bare file name in prose is that of any file of the package."""
-    made = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     missing = [
         name
         for name in named_paths((ROOT / page).read_text(encoding="utf-8"))
         if not (ROOT / name).exists()
         and not (PACKAGE / name).exists()
         and not ("/" not in name and any(PACKAGE.rglob(name)))
-        and name not in made
+        and name not in ignored
     ]
     assert missing == []
 

@@ -16,8 +16,8 @@ SKIPPED_FOLDERS = {"node_modules", "site", "build", "dist"}  # what is made or i
 
 def pages() -> list[Path]:
     """Every Markdown file of the repository, by its path from the root."""
-    found = (page.relative_to(ROOT) for page in ROOT.rglob("*.md"))
-    return sorted(p for p in found if not any(name in SKIPPED_FOLDERS or name.startswith(".") for name in p.parts))
+    paths = (page.relative_to(ROOT) for page in ROOT.rglob("*.md"))
+    return sorted(p for p in paths if not any(name in SKIPPED_FOLDERS or name.startswith(".") for name in p.parts))
 
 
 def overlong(text: str) -> Iterator[int]:

@@ -62,8 +62,8 @@ NETWORKS = {"small": small_network(), "wide": wide_network(), "narrow": narrow_n
 # Bounds and rules
 
 
-def both_forms(name: str, *made: AbstractBrancher[Any]) -> list[str | AbstractBrancher[Any]]:
-    return [name, *made, KNOWN_RULES.entry(name).make(RuleSettings())]
+def both_forms(name: str, *rules: AbstractBrancher[Any]) -> list[str | AbstractBrancher[Any]]:
+    return [name, *rules, KNOWN_RULES.entry(name).make(RuleSettings())]
 
 
 @pytest.mark.parametrize("bounds", ["dual", DualAscent(), PlanetLP()], ids=str)
@@ -71,10 +71,10 @@ def both_forms(name: str, *made: AbstractBrancher[Any]) -> list[str | AbstractBr
 def test_a_rule_that_halves_inputs_needs_bounds_that_do(rule, bounds):
     with pytest.raises(BadInput) as refused:
         Options(branching=rule, bounds=bounds)
-    said = str(refused.value)
-    assert said.startswith(f"'{rule}' needs inputs that can be halved, which {bounds} bounds do not have; ")
-    assert said.endswith("use --bounds linear or lp")
-    assert "\n" not in said
+    message = str(refused.value)
+    assert message.startswith(f"'{rule}' needs inputs that can be halved, which {bounds} bounds do not have; ")
+    assert message.endswith("use --bounds linear or lp")
+    assert "\n" not in message
 
 
 def test_the_interface_refuses_them_before_it_reads_a_file():
@@ -89,8 +89,10 @@ def test_a_rule_object_that_needs_a_relaxation_is_refused_where_there_is_none(bo
     assert rule.needs == {Capability.RELAXATION}
     with pytest.raises(BadInput) as refused:
         Options(branching=rule, bounds=bounds)
-    said = f"'{rule}' needs the multipliers of a relaxation, which {bounds} bounds do not have; use --bounds lp or dual"
-    assert str(refused.value) == said
+    message = (
+        f"'{rule}' needs the multipliers of a relaxation, which {bounds} bounds do not have; use --bounds lp or dual"
+    )
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize("rule", ["babsr", BaBSR(), Widest()], ids=str)
@@ -126,13 +128,13 @@ def test_weights_are_for_learnt_rules_only(weights):
     "policy", ["tight", "paper", TightBounds(), PaperBounds(), OptimisedBounds(TightBounds())], ids=str
 )
 def test_renewed_relu_bounds_cannot_be_certified(policy, tmp_path):
-    made = KNOWN_RELU_BOUNDS.entry(policy).make() if isinstance(policy, str) else policy
-    assert made.refreshes
+    relu_bounds = KNOWN_RELU_BOUNDS.entry(policy).make() if isinstance(policy, str) else policy
+    assert relu_bounds.refreshes
     with pytest.raises(BadInput) as refused:
         Options(certificate=tmp_path / "proof", intermediate=policy)
-    said = f"ReLU bounds that are renewed after splits ({policy}) cannot be certified yet; "
-    assert str(refused.value) == f"{said}use --intermediate fixed or optimised, or no --certificate"
-    for bounder in (PlanetLP(made), DualAscent(intermediate=made)):
+    message = f"ReLU bounds that are renewed after splits ({policy}) cannot be certified yet; "
+    assert str(refused.value) == f"{message}use --intermediate fixed or optimised, or no --certificate"
+    for bounder in (PlanetLP(relu_bounds), DualAscent(intermediate=relu_bounds)):
         with pytest.raises(BadInput, match=r"renewed after splits \(.*\) cannot be certified yet"):
             Options(certificate=tmp_path / "proof", bounds=bounder)
 

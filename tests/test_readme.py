@@ -27,14 +27,14 @@ def blocks(language: str, page: Path = README) -> list[str]:
 
 def commands(page: Path = README) -> list[list[str]]:
     """The words after `bough` of every command shown at a prompt."""
-    found = []
+    listed = []
     for block in blocks("console", page):
         joined = re.sub(r"\\\n\s*>?", " ", block)
         for line in joined.splitlines():
             if re.match(r"\$ (\S+/)?bough\b", line):
                 words = shlex.split(line, comments=True)[2:]
-                found.append(words[: next((k for k, word in enumerate(words) if word in _ENDS), len(words))])
-    return found
+                listed.append(words[: next((k for k, word in enumerate(words) if word in _ENDS), len(words))])
+    return listed
 
 
 def ran(snippets: list[str], tmp_path: Path) -> str:
@@ -80,7 +80,7 @@ LINK = re.compile(r"\[[^\]]+\]\(([^)]*)\)")
 @pytest.fixture(scope="module")
 def index_text() -> str:
     """What a build of bough would make of README.md."""
-    made = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "hatch_fancy_pypi_readme"],
         cwd=ROOT,
         capture_output=True,
@@ -88,8 +88,8 @@ def index_text() -> str:
         timeout=120,
         check=False,
     )
-    assert made.returncode == 0, made.stderr
-    return made.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_the_index_text_has_no_pictures_and_no_relative_links(index_text: str) -> None:

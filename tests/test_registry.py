@@ -53,15 +53,15 @@ def imported_after(code: str) -> set[str]:
 
 def constants(constant: str, folders: tuple[str, ...]) -> dict[str, tuple[Entry, ...]]:
     """The entries of every module of these folders that has the constant."""
-    found = {}
+    by_module = {}
     for folder in folders:
         for path in sorted((SOURCE / "bough" / folder).glob("*.py")):
             if path.stem != "fused":  # which needs Triton
                 name = f"bough.{folder}.{path.stem}".removesuffix(".__init__")
                 entries = getattr(import_module(name), constant, None)
                 if entries is not None:
-                    found[name] = entries
-    return found
+                    by_module[name] = entries
+    return by_module
 
 
 # What is found
@@ -88,11 +88,11 @@ def test_an_unknown_name_is_refused_with_all_that_are_known(name):
     for refuse in (registry.check, registry.entry):
         with pytest.raises(BadInput) as refused:
             refuse("oracle")
-        said = str(refused.value)
-        assert said.startswith(f"there is no {registry.kind} 'oracle'; there are: ")
-        listed = said.partition("there are: ")[2].split(", ")
+        message = str(refused.value)
+        assert message.startswith(f"there is no {registry.kind} 'oracle'; there are: ")
+        listed = message.partition("there are: ")[2].split(", ")
         assert [word for word in listed if word != "auto"] == list(registry.names())
-    assert ("auto" in said) == (name != "models")
+    assert ("auto" in message) == (name != "models")
 
 
 # What is imported
@@ -188,8 +188,8 @@ def test_what_the_rule_of_a_package_needs_is_checked_before_the_search(chords):
 
 def test_the_rule_of_a_package_is_listed_with_its_module_which_is_not_imported(chords):
     code = "from bough.branching.base import KNOWN_RULES\nprint(KNOWN_RULES.words()['dearest-chord'])\n"
-    said = python(f"{code}import sys\nprint('chords' in sys.modules)", chords)
-    assert said.splitlines() == ["from chords.rule", "False"]
+    printed = python(f"{code}import sys\nprint('chords' in sys.modules)", chords)
+    assert printed.splitlines() == ["from chords.rule", "False"]
     listed = verify(chords, "--branching", "help")
     assert listed.returncode == 0
     assert re.search(r"^  dearest-chord\s+from chords.rule$", listed.stdout, flags=re.MULTILINE)

@@ -131,17 +131,17 @@ def test_the_installation(competition: Competition, monkeypatch: pytest.MonkeyPa
     copy = competition.folder / "copy" / "vnncomp"
     copy.mkdir(parents=True)
     (copy / "install_tool.sh").write_bytes((FOLDER / "install_tool.sh").read_bytes())
-    said = competition.folder / "said"
+    log = competition.folder / "said"
     (competition.folder / "python").write_text(
-        f'#!/bin/sh\necho "$@" >> {said}\nmkdir -p "$3/bin"\n'
-        f'for name in python bough; do printf \'#!/bin/sh\\necho "$@" >> {said}\\n\' > "$3/bin/$name"; '
+        f'#!/bin/sh\necho "$@" >> {log}\nmkdir -p "$3/bin"\n'
+        f'for name in python bough; do printf \'#!/bin/sh\\necho "$@" >> {log}\\n\' > "$3/bin/$name"; '
         'chmod +x "$3/bin/$name"; done\n'
     )
     (competition.folder / "python").chmod(0o755)
     monkeypatch.setenv("PYTHON", str(competition.folder / "python"))
     subprocess.run(["bash", str(copy / "install_tool.sh"), "v1"], check=True, timeout=60)
     root = copy.parent
-    lines = said.read_text().splitlines()
+    lines = log.read_text().splitlines()
     assert lines[0] == f"-m venv {root}/.venv"
     assert lines[1] == f"-m pip install --disable-pip-version-check -c {root}/constraints.txt {root}[vnnlib2]"
     assert lines[2] == "doctor"

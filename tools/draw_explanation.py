@@ -119,14 +119,14 @@ class Watched(AbstractObserver):
     def tree(self) -> Node:
         """The whole search, of one domain a step."""
         root, *steps = self.families
-        made = {_key(f.split.domains.signs[0]): f for f in steps if f.split is not None}
-        return self._node(root, 0, made)
+        by_signs = {_key(f.split.domains.signs[0]): f for f in steps if f.split is not None}
+        return self._node(root, 0, by_signs)
 
-    def _node(self, family: Family, row: int, made: dict[bytes, Family]) -> Node:
+    def _node(self, family: Family, row: int, by_signs: dict[bytes, Family]) -> Node:
         signs = family.children.signs[row]
-        below = made.get(_key(signs))
+        below = by_signs.get(_key(signs))
         choice = None if below is None or below.split is None else int(below.split.choices[0])
-        children = () if below is None else tuple(self._node(below, k, made) for k in (0, 1))
+        children = () if below is None else tuple(self._node(below, k, by_signs) for k in (0, 1))
         return Node(signs, float(family.children.lower[row]), bool(family.closed[row]), choice, children)
 
 
@@ -146,14 +146,14 @@ def two_inputs() -> Problem:
 
 def draw_search(path: Path) -> None:
     """The box cut into the leaves of a real tree, and the tree."""
-    asked, watched = two_inputs(), Watched()
+    query, watched = two_inputs(), Watched()
     options = Options(bounds="lp", intermediate="fixed", branching="babsr", batch=1, attack=False)
-    result = solve(asked, options, (watched,))
+    result = solve(query, options, (watched,))
     tree = watched.tree()
     leaves = list(tree.leaves())
-    name = _relu_names(asked.network)
+    name = _relu_names(query.network)
     figure, (left, right) = axes(2, 8.4, 4.3, gridspec_kw={"width_ratios": [1, 1.35]})
-    _draw_box(left, asked, leaves)
+    _draw_box(left, query, leaves)
     _draw_tree(right, tree, leaves, name)
     left.set_title("the inputs: every leaf is a part of the box")
     right.set_title(f"the search: {result.branches // 2} splits, every leaf above 0")
@@ -164,10 +164,10 @@ def _relu_names(network: Network) -> list[str]:
     return [f"{layer}.{k + 1}" for layer, i in enumerate(network.relus, 1) for k in range(network.nodes[i].size)]
 
 
-def _draw_box(panel: "Axes", asked: Problem, leaves: list[Node]) -> None:
+def _draw_box(panel: "Axes", query: Problem, leaves: list[Node]) -> None:
     side = np.linspace(-1, 1, 61)
     x, y = np.meshgrid(side, side)
-    margin, before = _looked_at(asked, np.stack([x.ravel(), y.ravel()], axis=1))
+    margin, before = _looked_at(query, np.stack([x.ravel(), y.ravel()], axis=1))
     for k, leaf in enumerate(leaves):
         signs = leaf.signs.numpy()
         inside = (signs * before)[:, signs != 0].min(axis=1).reshape(x.shape)  # above 0 in the leaf only
@@ -181,16 +181,16 @@ def _draw_box(panel: "Axes", asked: Problem, leaves: list[Node]) -> None:
     panel.set(xlabel="first input", ylabel="second input", aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
 
 
-def _looked_at(asked: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _looked_at(query: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The margin at points, and the input of every ReLU there."""
     value, before = torch.from_numpy(points), []
-    for node in asked.network.nodes[1:]:
+    for node in query.network.nodes[1:]:
         if isinstance(node.op, Linear):
             value = value @ node.op.weight.T + node.op.bias
         else:
             before.append(value)
             value = value.relu()
-    return asked.clauses[0].margins(value).numpy(), torch.cat(before, dim=1).numpy()
+    return query.clauses[0].margins(value).numpy(), torch.cat(before, dim=1).numpy()
 
 
 def _deepest(inside: np.ndarray) -> tuple[int, int]:
@@ -213,9 +213,9 @@ def _draw_tree(panel: "Axes", tree: Node, leaves: list[Node], name: list[str]) -
         nonlocal deepest
         deepest = max(deepest, depth)
         if node.children:
-            here = [put(child, depth + 1) for child in node.children]
-            place[id(node)] = sum(here) / 2
-            for at, word in zip(here, ("blocked", "passing"), strict=True):
+            positions = [put(child, depth + 1) for child in node.children]
+            place[id(node)] = sum(positions) / 2
+            for at, word in zip(positions, ("blocked", "passing"), strict=True):
                 panel.plot([place[id(node)], at], [-depth, -depth - 1], color=MUTED, lw=1.1, zorder=1)
                 middle = (place[id(node)] + at) / 2
                 panel.text(middle, -depth - 0.5, word, fontsize=7, color=MUTED, ha="center", bbox=SOLID | {"lw": 0})
@@ -281,18 +281,18 @@ def one_input() -> Problem:
 
 def draw_splitting(path: Path) -> None:
     """A function of one input and the least value that the Planet relaxation allows, before and after a split."""
-    asked = one_input()
-    planet = PlanetLP(FIXED).prepare(asked)
+    query = one_input()
+    planet = PlanetLP(FIXED).prepare(query)
     root = planet.root(float("inf"), NEVER).domains
     best = _best_split(planet, root)
     children = planet.bound(planet.split(root, best), float("inf"), NEVER).domains
     xs = np.linspace(-1, 1, 161)
-    exact, _ = _looked_at(asked, xs[:, None])
+    exact, _ = _looked_at(query, xs[:, None])
     figure, panels = axes(3, 8.4, 2.9, sharey=True)
-    name = _relu_names(asked.network)[int(best)]
+    name = _relu_names(query.network)[int(best)]
     titles = ("no split", f"ReLU {name} blocked", f"ReLU {name} passing")
     for panel, title, domains in zip(panels, titles, (root, children[_row(0)], children[_row(1)]), strict=True):
-        allowed = _allowed(asked, domains, xs)
+        allowed = _allowed(query, domains, xs)
         panel.plot(xs, exact, color=INK, lw=1.6)
         panel.plot(xs, allowed, color=BLUE, lw=1.5, ls=(0, (5, 1.5)))
         panel.fill_between(xs, allowed, exact, where=np.isfinite(allowed), color=SKY, alpha=0.3, lw=0)
@@ -316,10 +316,10 @@ def _row(k: int) -> torch.Tensor:
     return torch.tensor([k])
 
 
-def _allowed(asked: Problem, domains: DomainBatch, xs: np.ndarray) -> np.ndarray:
+def _allowed(query: Problem, domains: DomainBatch, xs: np.ndarray) -> np.ndarray:
     """The relaxation's least margin with the input held at x; NaN where x is no point of the domain."""
     low, high = domains.bounds.lower[0], domains.bounds.upper[0]
-    values = [planet_optimum(asked.network, Box(tensor([x]), tensor([x])), low, high, asked.clauses[0]) for x in xs]
+    values = [planet_optimum(query.network, Box(tensor([x]), tensor([x])), low, high, query.clauses[0]) for x in xs]
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -328,36 +328,36 @@ def demo_problem() -> Problem:
     path, problems = demo.load()
     loaded = load_network(path)
     for one in problems:
-        asked = load_problem(loaded, one.property)
-        if one.expected == "verified" and float(_planet(asked).min()) < 0:
-            return asked
+        query = load_problem(loaded, one.property)
+        if one.expected == "verified" and float(_planet(query).min()) < 0:
+            return query
     raise SystemExit("every problem of the demo is proved at the root")
 
 
-def _planet(asked: Problem) -> torch.Tensor:
-    return PlanetLP(FIXED, early_stop=False).prepare(asked).root(float("inf"), NEVER).domains.lower
+def _planet(query: Problem) -> torch.Tensor:
+    return PlanetLP(FIXED, early_stop=False).prepare(query).root(float("inf"), NEVER).domains.lower
 
 
 def draw_ascent(path: Path) -> None:
     """The root's bound by each method, over the same ReLU bounds."""
-    asked = demo_problem()
-    box = asked.property.boxes[0]
-    region = FIXED.at_root(asked.network, box, NEVER)
-    exact = _planet(asked)
+    query = demo_problem()
+    box = query.property.boxes[0]
+    region = FIXED.at_root(query.network, box, NEVER)
+    exact = _planet(query)
     worst = int(exact.argmin())
     steps = (0, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200)
-    found = [_ascended(asked, count)[worst] for count in steps]
+    bounds = [_ascended(query, count)[worst] for count in steps]
     lines = [
-        ("Wong-Kolter", _by(asked, region, ParallelSlopes(), worst), ORANGE, (0, (3, 1, 1, 1))),
-        ("CROWN", _by(asked, region, AdaptiveSlopes(), worst), VERMILION, (0, (6, 1.5, 1.2, 1.5))),
+        ("Wong-Kolter", _by(query, region, ParallelSlopes(), worst), ORANGE, (0, (3, 1, 1, 1))),
+        ("CROWN", _by(query, region, AdaptiveSlopes(), worst), VERMILION, (0, (6, 1.5, 1.2, 1.5))),
         ("Planet LP", float(exact[worst]), BLUE, (0, (5, 1.5))),
     ]
     figure, (panel,) = axes(1, 6.4, 3.2)
     for name, value, colour, dashes in lines:
         panel.axhline(value, color=colour, lw=1.4, ls=dashes)
         panel.text(steps[-1], value + 0.07, f"{name}: −{-value:.3g}", ha="right")
-    panel.plot(steps, found, color=GREEN, marker="o", ms=4, mfc="white", lw=1.6)
-    panel.text(3.4, float(found[3]) - 0.1, "dual ascent", va="top")
+    panel.plot(steps, bounds, color=GREEN, marker="o", ms=4, mfc="white", lw=1.6)
+    panel.text(3.4, float(bounds[3]) - 0.1, "dual ascent", va="top")
     panel.set_xscale("symlog", linthresh=1)
     panel.set_ylim(top=-1.2)
     panel.set(xlabel="steps of ascent", ylabel="proved lower bound", xticks=[0, 1, 2, 5, 10, 20, 50, 100, 200])
@@ -365,15 +365,15 @@ def draw_ascent(path: Path) -> None:
     drawing.save(figure, path)
 
 
-def _ascended(asked: Problem, steps: int) -> torch.Tensor:
+def _ascended(query: Problem, steps: int) -> torch.Tensor:
     ascent = Ascent(steps=steps)
-    return DualAscent(ascent, ascent, FIXED).prepare(asked).root(float("inf"), NEVER).domains.lower
+    return DualAscent(ascent, ascent, FIXED).prepare(query).root(float("inf"), NEVER).domains.lower
 
 
-def _by(asked: Problem, region: Region, slopes: Any, row: int) -> float:
-    wanted = asked.clauses[row]
+def _by(query: Problem, region: Region, slopes: Any, row: int) -> float:
+    target = query.clauses[row]
     return float(
-        bound_clause(asked.network, region, wanted, torch.ones(1, 1, 1, dtype=torch.float64), by_slopes(slopes))
+        bound_clause(query.network, region, target, torch.ones(1, 1, 1, dtype=torch.float64), by_slopes(slopes))
     )
 
 
@@ -389,29 +389,29 @@ class Scored:
     gains: dict[int, float]  # m, Eq. 8
 
 
-def scored(asked: Problem) -> Scored:
+def scored(query: Problem) -> Scored:
     """By dual ascent, as the weights were trained."""
     from bough.learning.scene import Graph, see
 
     rule: Any = KNOWN_RULES.entry("gnn").make(RuleSettings(bounder="dual"))
-    bounding = DualAscent(intermediate=FIXED).prepare(asked)
+    bounding = DualAscent(intermediate=FIXED).prepare(query)
     root = bounding.root(0.0, NEVER).domains
     relaxed = bounding.relaxed(root, NEVER)
     with torch.no_grad():
-        said = rule.rule.model(Graph.of(asked, root, relaxed), see(asked, root, relaxed))[0]
+        predicted = rule.rule.model(Graph.of(query, root, relaxed), see(query, root, relaxed))[0]
     candidates = root.bounds.ambiguous()[0].nonzero()[:, 0]
     many = root[torch.zeros(len(candidates), dtype=torch.int64)]
     children = bounding.bound(bounding.split(many, candidates), 0.0, NEVER).domains.lower
     gains = improvements(root.lower, children.reshape(1, -1, 2), 0.0)[0]
-    scores = dict(zip(relaxed.neurons.tolist(), said.tolist(), strict=True))
-    kept = {k: scores[k] for k in candidates.tolist()}
-    return Scored(root.bounds, kept, dict(zip(candidates.tolist(), gains.tolist(), strict=True)))
+    scores = dict(zip(relaxed.neurons.tolist(), predicted.tolist(), strict=True))
+    candidate_scores = {k: scores[k] for k in candidates.tolist()}
+    return Scored(root.bounds, candidate_scores, dict(zip(candidates.tolist(), gains.tolist(), strict=True)))
 
 
 def draw_graph(path: Path) -> None:
     """The network as a graph, which way messages go, and what the shipped weights say of it."""
-    asked = two_inputs()
-    found, network = scored(asked), asked.network
+    query = two_inputs()
+    ratings, network = scored(query), query.network
     names = _relu_names(network)
     layers = [network.inputs, *(network.nodes[i].size for i in network.relus), 1]
     at = [[(2.1 * k, (n - 1) / 2 - j) for j in range(n)] for k, n in enumerate(layers)]
@@ -427,7 +427,7 @@ def draw_graph(path: Path) -> None:
         for j, (x, y) in enumerate(places):
             number = sum(layers[1:k]) + j
             if 0 < k < len(layers) - 1:
-                _draw_relu(panel, (x, y), found, number, names[number])
+                _draw_relu(panel, (x, y), ratings, number, names[number])
             else:
                 panel.plot(x, y, "s", ms=13, mfc="white", mec=INK, zorder=2)
     far = at[-1][0][0]
@@ -441,18 +441,18 @@ def draw_graph(path: Path) -> None:
     drawing.save(figure, path)
 
 
-def _draw_relu(panel: "Axes", place: tuple[float, float], found: Scored, number: int, name: str) -> None:
+def _draw_relu(panel: "Axes", place: tuple[float, float], ratings: Scored, number: int, name: str) -> None:
     x, y = place
-    best = number in found.scores and found.scores[number] == max(found.scores.values())
-    ambiguous = number in found.scores
+    best = number in ratings.scores and ratings.scores[number] == max(ratings.scores.values())
+    ambiguous = number in ratings.scores
     face = ORANGE if best else SKY if ambiguous else "white"
     panel.plot(x, y, "o", ms=19, mfc=face, mec=INK, mew=1.0, zorder=2)
     panel.text(x, y, name, ha="center", va="center", fontsize=8, zorder=3)
     if not ambiguous:
-        word = "passing" if float(found.bounds.lower[0, number]) >= 0 else "blocked"
+        word = "passing" if float(ratings.bounds.lower[0, number]) >= 0 else "blocked"
         panel.text(x + 0.24, y - 0.24, word, fontsize=7, color=MUTED, bbox=PLAIN, zorder=3)
         return
-    words = f"score {found.scores[number]:.2f}\nm {found.gains[number]:.2f}".replace("-", "−")
+    words = f"score {ratings.scores[number]:.2f}\nm {ratings.gains[number]:.2f}".replace("-", "−")
     panel.text(x + 0.24, y - 0.34, words, fontsize=7, bbox=PLAIN, zorder=3)
 
 

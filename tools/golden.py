@@ -380,8 +380,8 @@ def chunks(path: Path) -> Iterator[tuple[str, bytes]]:
         if tag == b"END ":
             arrays = [ARRAY.unpack_from(contents, k * ARRAY.size) for k in range(4)]
             first = 4 * ARRAY.size
-            kept = sum(WIDTHS[kind] * count for kind, count in arrays[:2])
-            contents = repr(arrays[:2]).encode() + contents[first : first + kept]
+            size = sum(WIDTHS[kind] * count for kind, count in arrays[:2])
+            contents = repr(arrays[:2]).encode() + contents[first : first + size]
         yield tag.decode().strip(), contents
 
 

@@ -32,22 +32,22 @@ CPU = """# Made beside a CPU build of PyTorch: the packages of CUDA are not list
 def pinned() -> dict[str, str]:
     """The versions of constraints.txt."""
     lines = (line.split("#")[0].strip() for line in Path("constraints.txt").read_text(encoding="utf-8").splitlines())
-    wanted = [Requirement(line) for line in lines if line]
-    here = [r for r in wanted if r.marker is None or r.marker.evaluate()]
-    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in here}
+    requirements = [Requirement(line) for line in lines if line]
+    applicable = [r for r in requirements if r.marker is None or r.marker.evaluate()]
+    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in applicable}
 
 
 def closure() -> list[str]:
     """The names of all that bough needs."""
-    waiting, found = [Requirement("bough")], set[str]()
+    waiting, names = [Requirement("bough")], set[str]()
     while waiting:
-        asked = waiting.pop()
-        extras = asked.extras or {""}
-        more = [Requirement(text) for text in requires(asked.name) or ()]
+        requirement = waiting.pop()
+        extras = requirement.extras or {""}
+        more = [Requirement(text) for text in requires(requirement.name) or ()]
         needed = [r for r in more if r.marker is None or any(r.marker.evaluate({"extra": e}) for e in extras)]
-        waiting += [r for r in needed if canonicalize_name(r.name) not in found]
-        found |= {canonicalize_name(r.name) for r in needed}
-    return sorted(found)
+        waiting += [r for r in needed if canonicalize_name(r.name) not in names]
+        names |= {canonicalize_name(r.name) for r in needed}
+    return sorted(names)
 
 
 def hashes(name: str, chosen: str) -> list[str]:
@@ -55,10 +55,10 @@ def hashes(name: str, chosen: str) -> list[str]:
     with urllib.request.urlopen(f"{REGISTRY}/{name}/", timeout=60) as answer:  # noqa: S310 - https
         page = answer.read().decode()
     stem = rf"{re.sub('[-_.]', '[-_.]', name)}-{re.escape(chosen)}(?:-[^\"/]*\.whl|\.tar\.gz|\.zip)"
-    found = re.findall(rf'/{stem}#sha256=([0-9a-f]{{64}})"', page, re.IGNORECASE)
-    if not found:
+    digests = re.findall(rf'/{stem}#sha256=([0-9a-f]{{64}})"', page, re.IGNORECASE)
+    if not digests:
         raise SystemExit(f"the registry has no file of {name} {chosen}")
-    return sorted(set(found))
+    return sorted(set(digests))
 
 
 def main() -> int:

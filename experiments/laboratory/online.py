@@ -61,8 +61,8 @@ class Online(AbstractBrancher[OnlineMemory]):
     def prepare(self, problem: Problem) -> OnlineMemory:
         """A copy of the model whose weights may move, and its optimiser."""
         safe = self._safe.prepare(problem)
-        seen: LearntMemory = safe.rule
-        weights = [p.requires_grad_() for p in seen.model.parameters()]
+        learnt: LearntMemory = safe.rule
+        weights = [p.requires_grad_() for p in learnt.model.parameters()]
         if not weights:  # nothing to learn; an optimiser wants something all the same
             weights = [torch.zeros(1, requires_grad=True)]
         optimiser = torch.optim.Adam(weights, self.rate, weight_decay=self.decay)
@@ -72,14 +72,14 @@ class Online(AbstractBrancher[OnlineMemory]):
         self, memory: OnlineMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
     ) -> Decision[OnlineMemory]:
         """As the fail-safe does, learning from what failed."""
-        found, safe = self._safe.compare(memory.safe, domains, look)
-        failed = memory.failed.to(found.first.device)
-        wrong = (found.better & found.own[found.rows]).nonzero()[:, 0]  # in the order of the domains
-        nodes = found.first[found.rows[wrong]]
+        compared, safe = self._safe.compare(memory.safe, domains, look)
+        failed = memory.failed.to(compared.first.device)
+        wrong = (compared.better & compared.own[compared.rows]).nonzero()[:, 0]  # in the order of the domains
+        nodes = compared.first[compared.rows[wrong]]
         again = wrong[failed[nodes] + _earlier(nodes) + 1 >= self.least][: self.most]
         failed = failed.index_add(0, nodes, torch.ones_like(nodes))
-        steps = self._learn(memory.optimiser, safe.rule, found, again, domains, look) if len(again) else 0
-        decision = settle(found, safe)
+        steps = self._learn(memory.optimiser, safe.rule, compared, again, domains, look) if len(again) else 0
+        decision = settle(compared, safe)
         after = replace(memory, safe=decision.memory, failed=failed, steps=memory.steps + steps)
         return Decision(decision.neurons, after, decision.own)
 
@@ -102,22 +102,22 @@ class Online(AbstractBrancher[OnlineMemory]):
     def _learn(
         self,
         optimiser: torch.optim.Optimizer,
-        seen: LearntMemory,
-        found: Compared,
+        memory: LearntMemory,
+        compared: Compared,
         again: Tensor,
         domains: DomainBatch,
         look: AbstractLookAhead,
     ) -> int:
         """One step for each of these failures (numbers among the domains that the backup was asked about)."""
-        rows = found.rows[again]
-        seen, scene = self.rule.scene(seen, domains[rows], look.among(rows))
-        graph, steps = seen.graph, 0
+        rows = compared.rows[again]
+        memory, scene = self.rule.scene(memory, domains[rows], look.among(rows))
+        graph, steps = memory.graph, 0
         if scene is None or graph is None:
             return 0
-        places = torch.searchsorted(graph.neurons, torch.stack([found.first[rows], found.other[again]], dim=1))
-        ahead = found.other_gain[again] - found.gain[rows]
+        places = torch.searchsorted(graph.neurons, torch.stack([compared.first[rows], compared.other[again]], dim=1))
+        ahead = compared.other_gain[again] - compared.gain[rows]
         for k in range(len(rows)):  # one after another: each step sees what those before it changed
-            loss = self._loss(seen.model, graph, scene[k : k + 1], places[k], ahead[k])
+            loss = self._loss(memory.model, graph, scene[k : k + 1], places[k], ahead[k])
             if loss is not None:
                 optimiser.zero_grad()
                 loss.backward()

@@ -45,22 +45,22 @@ def read_results(path: Path) -> list[Run]:
     return [*judged, *(run for run in runs if run["network"] != BASE)]
 
 
-def _runs(row: Mapping[str, str], where: str) -> list[Run]:
+def _runs(row: Mapping[str, str], place: str) -> list[Run]:
     network = row["network"]
     if network not in TIMEOUTS:
-        raise BadInput(f"{where}: the paper has no network '{network}'; there are: {', '.join(TIMEOUTS)}")
-    asked = f"image {row['image']} target {row['target']} eps {row['eps']}"
+        raise BadInput(f"{place}: the paper has no network '{network}'; there are: {', '.join(TIMEOUTS)}")
+    prop = f"image {row['image']} target {row['target']} eps {row['eps']}"
     try:
-        return [_run(row, prefix, network, asked) for prefix in METHODS]
+        return [_run(row, prefix, network, prop) for prefix in METHODS]
     except ValueError as error:
-        raise BadInput(f"{where}: {error}; correct the cell") from None
+        raise BadInput(f"{place}: {error}; correct the cell") from None
 
 
-def _run(row: Mapping[str, str], prefix: str, network: str, asked: str) -> dict[str, Any]:
+def _run(row: Mapping[str, str], prefix: str, network: str, prop: str) -> dict[str, Any]:
     branches = row.get(f"{prefix}_branches")
     return {
         "network": network,
-        "property": asked,
+        "property": prop,
         "method": METHODS[prefix],
         "timeout": TIMEOUTS[network],
         "verdict": row[f"{prefix}_status"],

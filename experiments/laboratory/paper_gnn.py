@@ -288,16 +288,16 @@ class PaperGNN(AbstractBuilt):
         if not self.settings.reduced:
             d1, d2 = view.above[..., None], view.below[..., None]
             R = torch.cat([R, d2 * R, d1 * R] if self.form.local_first else [d1 * R, d2 * R, R], dim=-1)
-        found: Tensor = self.backward_duals(R)
-        return found
+        embedding: Tensor = self.backward_duals(R)
+        return embedding
 
     def _layers(self, view: View, local: Tensor) -> dict[int, Tensor]:
         """Information [domains, n, p] about ReLUs that may be split, on whole layers, 0 elsewhere."""
-        wires, found = view.wires, {}
+        wires, by_layer = view.wires, {}
         for part, (i, elements) in zip(wires.layers, wires.elements.items(), strict=True):
             blank = local.new_zeros(len(local), wires.network.nodes[i].size, self.width)
-            found[i] = blank.index_copy(1, elements, local[:, part])
-        return found
+            by_layer[i] = blank.index_copy(1, elements, local[:, part])
+        return by_layer
 
     def _forward_sweep(self, view: View, gates: Gates, local: Mapping[int, Tensor], mu_0: Tensor) -> Tensor:
         """Eqs. 4 and 5; the output's embedding mu_L, [domains, p]."""
@@ -313,27 +313,27 @@ class PaperGNN(AbstractBuilt):
         # The functional is merged into the last layer, as the paper's property is.
         E = torch.einsum("dkp,dk->dp", _as_nodes(last, self.width), view.functional)  # Eq. 22
         R = self.output_local(features.output(view, self.form.output))  # Eq. 21
-        found: Tensor = self.output_combined(torch.cat([R, E], dim=-1))  # Eq. 23
-        return found
+        embedding: Tensor = self.output_combined(torch.cat([R, E], dim=-1))  # Eq. 23
+        return embedding
 
     def _backward_sweep(
         self, view: View, gates: Gates, local: Mapping[int, Tensor], mu_L: Tensor
     ) -> tuple[dict[int, Tensor], Tensor]:
         """Eq. 6: the ReLUs' embeddings, and what arrives at the input, [domains, inputs, p]."""
         wires = view.wires
-        found: dict[int, Tensor] = {}
+        embeddings: dict[int, Tensor] = {}
 
         def act(i: int, arrived: Tensor) -> Tensor:  # Eq. 6
             E = _as_nodes(arrived, self.width)  # Eqs. 26 and 27: convolutions have divided it
             N = self.backward_neighbours(torch.cat([gates.alpha[i] * E, gates.other[i] * E], dim=-1))  # Eq. 28
             mu = self.backward_combined(torch.cat([local[i], N], dim=-1))  # Eq. 29
-            found[i] = self._living(mu, gates.alpha[i])
-            return _as_messages(found[i], arrived.shape[1:])
+            embeddings[i] = self._living(mu, gates.alpha[i])
+            return _as_messages(embeddings[i], arrived.shape[1:])
 
         seed = _as_messages(view.functional[..., None] * mu_L[:, None], wires.network.nodes[-1].shape)
         along = edges(view.graph)
         shares = along.taps if self.form.taps else along.connections
-        return found, _as_nodes(along.back(seed, act, shares), self.width)
+        return embeddings, _as_nodes(along.back(seed, act, shares), self.width)
 
     def _living(self, mu: Tensor, alpha: Tensor) -> Tensor:
         """In the code, a blocked ReLU has no embedding; by the paper it has that of hearing nothing."""

@@ -74,22 +74,22 @@ def cactus(
 def _climb(axes: "Axes", part: Comparison, figure: Figure, shown: Mapping[str, int]) -> None:
     """The lines of one panel; a method has the same pen in every panel and figure, by its place."""
     values = {name: _solved(part, name, figure) for name in shown if name in part.methods}
-    positive = [value for found in values.values() for value in found if value > 0]
+    positive = [value for figures in values.values() for value in figures if value > 0]
     limit = _limit(part) if figure == "seconds" else None
     top = max([*positive, limit or 0.0]) or 1.0
     low = min(positive, default=top)
     many = len(part.instances)
     logarithmic = top / low > _WIDE
     start = low / 1.3 if logarithmic else 0.0
-    if logarithmic and any(0 in found for found in values.values()):
+    if logarithmic and any(0 in figures for figures in values.values()):
         start = 0.0  # proved at the root: on a scale that knows 0
         axes.set_xscale("symlog", linthresh=max(low, 1.0) if figure != "seconds" else low, linscale=0.35)
     elif logarithmic:
         axes.set_xscale("log")
-    for name, found in values.items():
+    for name, figures in values.items():
         # A step up at every property solved, then level to the end of the plot.
-        x = [start, *found, top]
-        y = [0.0, *(100 * k / many for k in range(1, len(found) + 1)), 100 * len(found) / many]
+        x = [start, *figures, top]
+        y = [0.0, *(100 * k / many for k in range(1, len(figures) + 1)), 100 * len(figures) / many]
         look = {**pen(shown[name]).line(), "markevery": _marks(y, shown[name])}
         axes.plot(x, y, drawstyle="steps-post", label=_label(name), **look)
     axes.set_xlim(start, top * (1.06 if logarithmic else 1.02))
@@ -110,8 +110,8 @@ def _plain_numbers(axis: "Axis", span: float) -> None:
 
 
 def _solved(part: Comparison, method: str, figure: Figure) -> list[float]:
-    found = [figure_of(run, figure) for run in part.of(method).values()]
-    return sorted(value for value in found if value is not None)
+    figures = [figure_of(run, figure) for run in part.of(method).values()]
+    return sorted(value for value in figures if value is not None)
 
 
 def _marks(y: Sequence[float], place: int) -> list[int]:
@@ -136,13 +136,13 @@ def _label(name: str) -> str:
 
 def _legend(drawing: "Drawing", panels: Sequence["Axes"]) -> None:
     """One for all panels, below them."""
-    found = {}
+    handles = {}
     for axes in panels:
         lines, names = axes.get_legend_handles_labels()
-        found.update({name: line for name, line in zip(names, lines, strict=True) if name not in found})
-    longest = max(map(len, found), default=1)
-    columns = max(1, min(len(found), int(drawing.get_figwidth() * 15 / (longest + 9))))
-    drawing.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, fontsize=8)
+        handles.update({name: line for name, line in zip(names, lines, strict=True) if name not in handles})
+    longest = max(map(len, handles), default=1)
+    columns = max(1, min(len(handles), int(drawing.get_figwidth() * 15 / (longest + 9))))
+    drawing.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns, fontsize=8)
 
 
 # Two methods
@@ -170,7 +170,7 @@ def scatter(
     for name in (first, second):
         if not part.counts(name, figure):
             raise BadInput(f"{name} does not count {figure} as a search does; draw seconds")
-    group_of = {instance(run): name for name, found in grouped(listed, by).items() for run in found}
+    group_of = {instance(run): name for name, members in grouped(listed, by).items() for run in members}
     points = {k: (figure_of(part.of(first)[k], figure), figure_of(part.of(second)[k], figure)) for k in part.instances}
     offset = 1.0 if any(0 in pair for pair in points.values()) else 0.0  # a logarithm of nothing there is not
     known = [value + offset for pair in points.values() for value in pair if value is not None]
@@ -223,11 +223,11 @@ def _points(
     clear = 0.45 if len(points) > 300 else 0.85
     for place, group in enumerate(dict.fromkeys(group_of.values())):  # in the order of groups, as in a table
         look = pen(place)
-        mine = [pair for asked, pair in points.items() if group_of[asked] == group]
+        pairs = [pair for key, pair in points.items() if group_of[key] == group]
         for whole in (True, False):  # without an answer, the point is hollow
-            chosen = [pair for pair in mine if (None not in pair) == whole]
+            chosen = [pair for pair in pairs if (None not in pair) == whole]
             x, y = ([_placed(pair[k], offset, edge) for pair in chosen] for k in (0, 1))
-            label = _label(capital(group)) if whole or all(None in pair for pair in mine) else None
+            label = _label(capital(group)) if whole or all(None in pair for pair in pairs) else None
             inside = look.colour if whole else "none"
             style_of: dict[str, Any] = {"marker": look.marker, "facecolors": inside, "edgecolors": look.colour}
             axes.scatter(x, y, s=14, linewidths=0.8, alpha=clear, label=label, clip_on=False, zorder=3, **style_of)

@@ -62,8 +62,8 @@ class Windows(NamedTuple):
     def cut(self, values: Tensor) -> Tensor:
         """What lies in each window, [batch, places, n], of values [batch, channels, height, width]; 0 outside."""
         padded = functional.pad(values, (self.padding,) * 4)  # views: PyTorch's own unfold copies image by image
-        seen = padded.unfold(2, self.side, self.stride).unfold(3, self.side, self.stride)
-        return seen.permute(0, 2, 3, 1, 4, 5).reshape(len(values), seen.shape[2] * seen.shape[3], -1)
+        windows = padded.unfold(2, self.side, self.stride).unfold(3, self.side, self.stride)
+        return windows.permute(0, 2, 3, 1, 4, 5).reshape(len(values), windows.shape[2] * windows.shape[3], -1)
 
 
 def bounds(model: nn.Sequential, boxes: Boxes, rows: Tensor) -> Tensor:

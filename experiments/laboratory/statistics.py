@@ -188,15 +188,15 @@ class Comparison:
     def common(self) -> tuple[Instance, ...]:
         """What every search solved."""
         return tuple(
-            asked
-            for asked in self.instances
-            if self.common_to and all(is_solved(self.runs[name][asked]) for name in self.common_to)
+            key
+            for key in self.instances
+            if self.common_to and all(is_solved(self.runs[name][key]) for name in self.common_to)
         )
 
     @cached_property
     def shift(self) -> float:
         """Of geometric means of counts: 0 as in the paper, unless some property took no branch."""
-        counts = [self.runs[name][asked].get("branches") for name in self.common_to for asked in self.common]
+        counts = [self.runs[name][key].get("branches") for name in self.common_to for key in self.common]
         return SHIFT if 0 in counts else 0.0
 
     def of(self, method: str) -> Mapping[Instance, Run]:
@@ -226,7 +226,7 @@ class Comparison:
 
     def _over_common(self, method: str, figure: Figure) -> Average | None:
         """A search's counts; a solver's nodes are only given where somebody asks for them by `common_to`."""
-        runs = [self.runs[method][asked] for asked in self.common]
+        runs = [self.runs[method][key] for key in self.common]
         if method not in self.common_to:
             return None
         return Average.of((figure_of(run, figure) for run in runs), self.shift)
@@ -242,7 +242,7 @@ class Comparison:
         for name in (first, second):
             if not self.counts(name, figure):
                 raise BadInput(f"{name} does not count {figure} as a search does; compare seconds")
-        pairs = [(self.of(first)[asked], self.of(second)[asked]) for asked in self.instances]
+        pairs = [(self.of(first)[key], self.of(second)[key]) for key in self.instances]
         values = [(figure_of(a, figure), figure_of(b, figure)) for a, b in pairs]
         both = [(a, b) for a, b in values if a is not None and b is not None]
         neither = [pair for pair, (a, b) in zip(pairs, values, strict=True) if a is None and b is None]
@@ -298,20 +298,20 @@ def compare(
         if name not in by_method:
             raise BadInput(f"there are no runs of '{name}'; there are runs of: {', '.join(by_method)}")
     notes = _limits(listed, chosen, strict=strict)
-    asked = [key for key in by_method[chosen[0]] if all(key in by_method[name] for name in chosen)]
-    if not asked:
+    shared = [key for key in by_method[chosen[0]] if all(key in by_method[name] for name in chosen)]
+    if not shared:
         raise BadInput(
             f"no property was given to every one of {', '.join(chosen)}; compare methods that ran on the same instances"
         )
     everything = {key for name in chosen for key in by_method[name]}
-    if len(everything) > len(asked):
-        notes.append(f"{len(everything) - len(asked)} of {len(everything)} properties are left out: not run by all")
-    kept = {name: {key: by_method[name][key] for key in asked} for name in chosen}
-    notes += _repeated(listed, kept)
+    if len(everything) > len(shared):
+        notes.append(f"{len(everything) - len(shared)} of {len(everything)} properties are left out: not run by all")
+    selected = {name: {key: by_method[name][key] for key in shared} for name in chosen}
+    notes += _repeated(listed, selected)
     if common_to is None:
-        common_to, more = _searches(kept)
+        common_to, more = _searches(selected)
         notes += more
-    return Comparison(kept, tuple(name for name in chosen if name in common_to), tuple(notes + _odd(kept)))
+    return Comparison(selected, tuple(name for name in chosen if name in common_to), tuple(notes + _odd(selected)))
 
 
 def _checked(run: Run) -> Run:
@@ -329,12 +329,12 @@ def _limits(runs: Sequence[Run], methods: Sequence[str], *, strict: bool) -> lis
     for run in runs:
         if run["method"] in methods:
             limits.setdefault(instance(run), {})[run["timeout"]] = str(run["method"])
-    mixed = {asked: found for asked, found in limits.items() if len(found) > 1}
+    mixed = {key: by_limit for key, by_limit in limits.items() if len(by_limit) > 1}
     if not mixed:
         return []
-    asked, found = next(iter(mixed.items()))
-    told = ", ".join(f"{_seconds(limit)} ({name})" for limit, name in found.items())
-    message = f"{len(mixed)} properties have several time limits, such as {asked[1]}: {told}"
+    key, by_limit = next(iter(mixed.items()))
+    listed = ", ".join(f"{_seconds(limit)} ({name})" for limit, name in by_limit.items())
+    message = f"{len(mixed)} properties have several time limits, such as {key[1]}: {listed}"
     if strict:
         raise BadInput(f"{message}; make one table of each limit")
     return [f"{message}; their times are not comparable"]
@@ -344,36 +344,36 @@ def _seconds(limit: float | None) -> str:
     return "none" if limit is None else f"{limit:g} s"
 
 
-def _repeated(runs: Sequence[Run], kept: Mapping[str, Mapping[Instance, Run]]) -> list[str]:
-    there = sum(run["method"] in kept and instance(run) in kept[str(run["method"])] for run in runs)
-    more = there - sum(map(len, kept.values()))
+def _repeated(runs: Sequence[Run], selected: Mapping[str, Mapping[Instance, Run]]) -> list[str]:
+    count = sum(run["method"] in selected and instance(run) in selected[str(run["method"])] for run in runs)
+    more = count - sum(map(len, selected.values()))
     return [f"{more} runs are there again later in the files, and the last one counts"] if more else []
 
 
-def _searches(kept: Mapping[str, Mapping[Instance, Run]]) -> tuple[tuple[str, ...], list[str]]:
+def _searches(selected: Mapping[str, Mapping[Instance, Run]]) -> tuple[tuple[str, ...], list[str]]:
     """The methods with branches to compare, and which of them are left out for having solved nothing."""
-    answers = {name: [run for run in runs.values() if is_solved(run)] for name, runs in kept.items()}
-    own = {name for name, runs in kept.items() if all(is_search(run) for run in runs.values())}
+    answers = {name: [run for run in runs.values() if is_solved(run)] for name, runs in selected.items()}
+    own = {name for name, runs in selected.items() if all(is_search(run) for run in runs.values())}
     idle = [name for name, solved in answers.items() if not solved and name in own]
     notes = [f"solved nothing, and does not decide what was commonly solved: {', '.join(idle)}"] if idle else []
     return tuple(name for name, solved in answers.items() if solved and all(map(counts_branches, solved))), notes
 
 
-def _odd(kept: Mapping[str, Mapping[Instance, Run]]) -> list[str]:
+def _odd(selected: Mapping[str, Mapping[Instance, Run]]) -> list[str]:
     notes = []
-    errors = {name: sum(run["error"] is not None for run in runs.values()) for name, runs in kept.items()}
+    errors = {name: sum(run["error"] is not None for run in runs.values()) for name, runs in selected.items()}
     if any(errors.values()):
-        told = ", ".join(f"{count} of {name}" for name, count in errors.items() if count)
-        notes.append(f"errors, which count as not solved: {told}")
-    endless = [r for runs in kept.values() for r in runs.values() if not is_solved(r) and r["timeout"] is None]
+        listed = ", ".join(f"{count} of {name}" for name, count in errors.items() if count)
+        notes.append(f"errors, which count as not solved: {listed}")
+    endless = [r for runs in selected.values() for r in runs.values() if not is_solved(r) and r["timeout"] is None]
     if endless:
         notes.append(f"{len(endless)} runs without an answer had no time limit; they count with the time they took")
     answers: dict[Instance, set[str]] = {}
-    for runs in kept.values():
-        for asked, run in runs.items():
+    for runs in selected.values():
+        for key, run in runs.items():
             if is_solved(run):
-                answers.setdefault(asked, set()).add(run["verdict"])
-    torn = [asked for asked, words in answers.items() if len(words) > 1]
+                answers.setdefault(key, set()).add(run["verdict"])
+    torn = [key for key, words in answers.items() if len(words) > 1]
     if torn:
         notes.append(f"methods contradict each other on {len(torn)} properties, such as {torn[0][1]}: a defect")
     return notes
@@ -471,7 +471,7 @@ class Cost:
 
 def cost(comparison: Comparison, method: str) -> Cost:
     """What a branch and a bound of a method cost."""
-    runs = [comparison.of(method)[asked] for asked in comparison.common]
+    runs = [comparison.of(method)[key] for key in comparison.common]
     spent = sum(float(run["seconds"]) for run in runs if is_solved(run))
 
     def per(figure: Figure) -> float | None:

@@ -67,7 +67,7 @@ class Table:
 
     def best(self) -> frozenset[tuple[int, int]]:
         """Row and column of every cell that no other beats as written; nothing where all are alike."""
-        found = set()
+        winning = set()
         for column, heading in enumerate(self.headings):
             cells = [line.cells[column] for line in self.lines]
             numbers = {k: c for k, c in enumerate(cells) if c is not None and not isinstance(c, str)}
@@ -76,8 +76,8 @@ class Table:
             top = (min if heading.best == "least" else max)(numbers.values())
             winners = {k for k, c in numbers.items() if heading.written(c) == heading.written(top)}
             if len(winners) < len(numbers):
-                found |= {(k, column) for k in winners}
-        return frozenset(found)
+                winning |= {(k, column) for k in winners}
+        return frozenset(winning)
 
     def markdown(self) -> str:
         """The best figures are in bold, the notes below."""
@@ -166,19 +166,19 @@ def compared(
 ) -> dict[str, Comparison]:
     """A comparison for each group, of those methods that were run there at all."""
     listed = list(runs)
-    there = {str(run["method"]) for run in listed}
-    unknown = [name for name in (*(methods or ()), *(common_to or ())) if name not in there]
+    known = {str(run["method"]) for run in listed}
+    unknown = [name for name in (*(methods or ()), *(common_to or ())) if name not in known]
     if unknown or not listed:
         compare(listed, methods, common_to)  # says what is wrong
     parts = {}
     for group, part in grouped(listed, by).items():
-        here = {str(run["method"]): None for run in part}
-        wanted = [name for name in here if methods is None] or [name for name in methods or () if name in here]
-        if not wanted:
+        present = {str(run["method"]): None for run in part}
+        chosen = [name for name in present if methods is None] or [name for name in methods or () if name in present]
+        if not chosen:
             continue
-        common = None if common_to is None else [name for name in common_to if name in here]
+        common = None if common_to is None else [name for name in common_to if name in present]
         try:
-            parts[group] = compare(part, wanted, common, strict=strict)
+            parts[group] = compare(part, chosen, common, strict=strict)
         except BadInput as error:
             raise BadInput(f"{group}: {error}" if group else str(error)) from error
     return parts
@@ -301,11 +301,11 @@ def fail_safe(runs: Iterable[Run], title: str = "", *, by: Grouping = "network")
     lines, without = [], []
     for group, part in grouped(runs, by).items():
         for method in dict.fromkeys(str(run["method"]) for run in part):
-            found = dependence(part, method)
-            if found is None:
+            shares = dependence(part, method)
+            if shares is None:
                 without.append(f"{capital(group)}, {method}")
                 continue
-            cells = (found.runs, found.learnt, found.backup, found.least, found.most)
+            cells = (shares.runs, shares.learnt, shares.backup, shares.least, shares.most)
             lines.append(Line(f"{capital(group)}, {method}", cells))
     headings = (
         Heading("", "properties", "d"),

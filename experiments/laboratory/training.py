@@ -165,8 +165,8 @@ def train(
     model = architecture.build().to(device)
     optimiser = _optimiser(model, recipe)
     first = _go_on(folder, architecture, recipe, model, optimiser)
-    told = read_bytes(folder / EPOCHS, LINES_LIMIT, BadInput) if (folder / EPOCHS).exists() else b""
-    lines = told.splitlines(keepends=True)[:first]  # an epoch that the checkpoint has not seen is repeated
+    written = read_bytes(folder / EPOCHS, LINES_LIMIT, BadInput) if (folder / EPOCHS).exists() else b""
+    lines = written.splitlines(keepends=True)[:first]  # an epoch that the checkpoint has not seen is repeated
     with _fast_products():
         for epoch in range(first, recipe.epochs):
             if limit.passed():
@@ -250,8 +250,8 @@ class Captured:
             self._inputs = (x.clone(), labels.clone())
             with torch.cuda.graph(self._graph):
                 self._step(*self._inputs)
-        for ours, theirs in zip(self._inputs, (x, labels), strict=True):
-            ours.copy_(theirs)
+        for buffer, value in zip(self._inputs, (x, labels), strict=True):
+            buffer.copy_(value)
         self._graph.replay()
 
 
@@ -305,10 +305,10 @@ def finish(
     compare(network, reference)
     images = test_set.seen(test_set.pixels[:64]).cpu()
     with torch.no_grad():
-        ours = host(images).numpy()
-    theirs = np.stack([reference.run(x) for x in images.flatten(1).numpy()])
-    difference = float(np.abs(ours - theirs).max())
-    if not difference <= 1e-4 * max(1.0, float(np.abs(ours).max())):
+        outputs = host(images).numpy()
+    exported = np.stack([reference.run(x) for x in images.flatten(1).numpy()])
+    difference = float(np.abs(outputs - exported).max())
+    if not difference <= 1e-4 * max(1.0, float(np.abs(outputs).max())):
         raise NetworkError(
             f"the exported network differs from the trained one by {difference:.2g}; nothing was written"
         )
@@ -335,10 +335,10 @@ def finished_before(folder: Path, architecture: Architecture, recipe: NetworkRec
     if not (path.is_file() and card.is_file()):
         return None
     try:
-        told = parsed_json(read_bytes(card, CHECKPOINT_LIMIT, BadInput))
+        stored = parsed_json(read_bytes(card, CHECKPOINT_LIMIT, BadInput))
     except ValueError:
         return None  # it is written again
-    return path if isinstance(told, dict) and told.get("recipe") == asdict(recipe) else None
+    return path if isinstance(stored, dict) and stored.get("recipe") == asdict(recipe) else None
 
 
 @contextmanager
@@ -368,14 +368,14 @@ def _go_on(
     try:
         # Only tensors and plain values: a checkpoint from a stranger runs nothing.
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        version, told, epochs = int(state["format"]), dict(state["told"]), int(state["epochs"])
+        version, stored, epochs = int(state["format"]), dict(state["told"]), int(state["epochs"])
     except Exception as error:  # whatever a broken file makes PyTorch raise
         raise BadInput(f"{path} is no checkpoint of bough; move it away to start anew") from error
-    ours = _told(architecture, recipe)
-    other = [k for k in ours if told.get(k) != ours[k]]
+    current = _told(architecture, recipe)
+    other = [k for k in current if stored.get(k) != current[k]]
     if version != FORMAT or other:
-        seen = ", ".join(f"{k} {told.get(k)} there, {ours[k]} now" for k in other) or f"format {version}"
-        raise BadInput(f"{path} belongs to another training ({seen}); use another --out, or the same settings")
+        differences = ", ".join(f"{k} {stored.get(k)} there, {current[k]} now" for k in other) or f"format {version}"
+        raise BadInput(f"{path} belongs to another training ({differences}); use another --out, or the same settings")
     model.load_state_dict(state["model"])
     on_gpu = [group.get("capturable") for group in optimiser.param_groups]
     optimiser.load_state_dict(state["optimiser"])

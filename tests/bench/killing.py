@@ -48,30 +48,30 @@ def check(path: Path, before: bytes) -> bytes:
 
 def kill_again_and_again(folder: Path, kills: int, seed: int, longest: float, options: list[str]) -> dict[str, int]:
     """Kill benches until there were enough kills that found one at work, then let it end."""
-    chance, path, kept, killed, more, ended = random.Random(seed), folder / "run.jsonl", b"", 0, 0, 0
+    chance, path, recorded, killed, more, ended = random.Random(seed), folder / "run.jsonl", b"", 0, 0, 0
     while killed < kills:
         child = bench(folder, options)
         time.sleep(chance.uniform(0, longest))
         os.kill(child, 9)
         by_us = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        before, kept = kept, check(path, kept)
+        before, recorded = recorded, check(path, recorded)
         killed += by_us
-        more += by_us and kept != before
+        more += by_us and recorded != before
         if not by_us:  # it was faster: keep the records, and begin again
-            finished(folder, kept)
+            finished(folder, recorded)
             path.rename(folder / f"run{ended}.jsonl")
-            ended, kept = ended + 1, b""
+            ended, recorded = ended + 1, b""
     assert os.waitstatus_to_exitcode(os.waitpid(bench(folder, options), 0)[1]) == 0
-    finished(folder, check(path, kept))
+    finished(folder, check(path, recorded))
     return {"killed": killed, "got_further": more, "ended": ended}
 
 
 def finished(folder: Path, lines: bytes) -> None:
     """Every run is there, once, with the verdict that its name tells."""
     entries = [json.loads(line) for line in lines.splitlines()]
-    wanted = (folder / "instances.csv").read_text().split()
-    assert len(entries) == len(wanted), (len(entries), len(wanted))
-    assert len({entry["property"] for entry in entries}) == len(wanted)
+    instances = (folder / "instances.csv").read_text().split()
+    assert len(entries) == len(instances), (len(entries), len(instances))
+    assert len({entry["property"] for entry in entries}) == len(instances)
     for entry in entries:
         assert entry["error"] is None, entry["error"]
         assert entry["verdict"] == ("falsified" if "unsafe" in entry["property"] else "verified")
@@ -84,7 +84,7 @@ if __name__ == "__main__":
     given = sys.argv[1:]
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what the benches say
     try:
-        told = kill_again_and_again(Path(given[0]), int(given[1]), int(given[2]), float(given[3]), given[4:])
+        figures = kill_again_and_again(Path(given[0]), int(given[1]), int(given[2]), float(given[3]), given[4:])
     finally:
         sys.stderr = sys.__stderr__
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(figures) + "\n")

@@ -59,10 +59,10 @@ class Folder:
         ]
         self._capsys.readouterr()
         status = main([str(word) for word in words])
-        said = self._capsys.readouterr()
-        assert said.out == ""
-        assert "Traceback" not in said.err
-        return status, said.err
+        printed = self._capsys.readouterr()
+        assert printed.out == ""
+        assert "Traceback" not in printed.err
+        return status, printed.err
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Folder:
 
 
 def test_every_instance_by_every_method(bench: Folder) -> None:
-    status, said = bench("--method", METHODS[0], "--method", METHODS[1])
+    status, messages = bench("--method", METHODS[0], "--method", METHODS[1])
     assert status == 0
     runs = [(Path(e["property"]).stem, e["method"], e["verdict"]) for e in bench.entries]
     assert runs == [(name, method, verdict) for name, (_, verdict) in LINES.items() for method in METHODS]
@@ -94,7 +94,7 @@ def test_every_instance_by_every_method(bench: Folder) -> None:
         assert (entry["bounder"], entry["branching"]) == tuple(entry["method"].split("-"))
         assert entry["seconds"] > 0
         assert entry["load_seconds"] > 0
-    lines = said.splitlines()
+    lines = messages.splitlines()
     assert lines[0].startswith("1/6  verified ")
     assert lines[2].startswith("3/6  falsified ")
     assert lines[2].endswith(" s  net unsafe lp-babsr")
@@ -107,9 +107,9 @@ def test_a_selection(bench: Folder) -> None:
 
 
 def test_a_timeout_is_a_verdict_like_others(bench: Folder) -> None:
-    status, said = bench("--timeout", 0)
+    status, messages = bench("--timeout", 0)
     assert (status, bench.verdicts) == (0, ["timeout"] * 3)
-    assert said.splitlines()[-1].split()[:8] == ["lp-babsr", "3", "0", "0", "0", "3", "0", "0"]
+    assert messages.splitlines()[-1].split()[:8] == ["lp-babsr", "3", "0", "0", "0", "3", "0", "0"]
 
 
 def test_a_network_is_read_once_for_all_its_instances(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,12 +135,12 @@ def test_resume_runs_what_is_missing(bench: Folder) -> None:
     assert bench("--limit-seconds", 0)[0] == 3
     assert bench("--only", "unsafe")[0] == 0
     first = bench.out.read_text()
-    status, said = bench("--resume")
+    status, messages = bench("--resume")
     assert status == 0
     assert bench.out.read_text().startswith(first)
     assert bench.verdicts == ["falsified", "verified", "verified"]
-    assert [line.split()[0] for line in said.splitlines()] == ["2/3", "3/3", "method", "lp-babsr"]
-    assert said.splitlines()[-1].split()[1:5] == ["3", "3", "2", "1"]  # the table counts what was there, too
+    assert [line.split()[0] for line in messages.splitlines()] == ["2/3", "3/3", "method", "lp-babsr"]
+    assert messages.splitlines()[-1].split()[1:5] == ["3", "3", "2", "1"]  # the table counts what was there, too
     whole = bench.out.read_text()
     assert bench("--resume")[0] == 0
     assert bench.out.read_text() == whole
@@ -157,9 +157,9 @@ def test_other_runs_are_not_taken_for_done(bench: Folder, extra: tuple[object, .
 
 def test_an_existing_file_is_not_touched_without_resume(bench: Folder) -> None:
     bench.out.write_text("mine")
-    status, said = bench()
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert "--resume" in said
+    status, messages = bench()
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert "--resume" in messages
     assert bench.out.read_text() == "mine"
 
 
@@ -168,9 +168,9 @@ def test_a_half_line_is_dropped(bench: Folder, kept: int) -> None:
     bench()
     lines = bench.out.read_text().splitlines(keepends=True)
     bench.out.write_text(lines[0] + lines[1] + lines[2][:kept])
-    status, said = bench("--resume")
+    status, messages = bench("--resume")
     assert status == 0
-    assert said.startswith(f"note: {bench.out} ended in the middle of a record")
+    assert messages.startswith(f"note: {bench.out} ended in the middle of a record")
     assert bench.verdicts == [verdict for _, verdict in LINES.values()]
 
 
@@ -179,9 +179,9 @@ def test_a_half_line_is_dropped(bench: Folder, kept: int) -> None:
 )
 def test_a_file_of_another_kind_is_refused_and_left_alone(bench: Folder, text: str) -> None:
     bench.out.write_text(text)
-    status, said = bench("--resume")
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert "give a file that bough bench wrote" in said
+    status, messages = bench("--resume")
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert "give a file that bough bench wrote" in messages
     assert bench.out.read_text() == text
 
 
@@ -191,12 +191,12 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(bench: Folder, text: s
 @pytest.mark.parametrize("error", [ZeroDivisionError("half way"), MemoryError(), RecursionError(), BadInput("a\nb")])
 def test_a_crash_is_a_record(bench: Folder, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(SearchPlan, "solve", failing(error, 1, SearchPlan.solve))
-    status, said = bench()
+    status, messages = bench()
     assert (status, bench.verdicts) == (0, ["verified", None, None])
     assert bench.entries[1]["error"] == f"{type(error).__name__}: {error}"
     assert bench.entries[1]["load_seconds"] > 0
-    assert said.splitlines()[1].startswith(f"2/3  error  net unsafe lp-babsr: {type(error).__name__}: ")
-    assert said.splitlines()[-1].split()[1:8] == ["3", "1", "1", "0", "0", "0", "2"]
+    assert messages.splitlines()[1].startswith(f"2/3  error  net unsafe lp-babsr: {type(error).__name__}: ")
+    assert messages.splitlines()[-1].split()[1:8] == ["3", "1", "1", "0", "0", "0", "2"]
     monkeypatch.undo()
     assert bench("--resume")[0] == 0  # what failed is run again, and counts once
     assert bench.verdicts == ["verified", None, None, "falsified", "verified"]
@@ -211,27 +211,27 @@ def test_a_problem_that_cannot_be_read_is_a_record(bench: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "after"),
+    ("target", "after"),
     [((SearchPlan, "solve"), 1), ((os, "fsync"), 0)],
     ids=["in the second run", "as a record is written"],
 )
 def test_an_interrupt_keeps_what_is_there(
-    bench: Folder, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str], after: int
+    bench: Folder, monkeypatch: pytest.MonkeyPatch, target: tuple[Any, str], after: int
 ) -> None:
-    monkeypatch.setattr(*where, failing(KeyboardInterrupt(), after, SearchPlan.solve))
-    status, said = bench()
+    monkeypatch.setattr(*target, failing(KeyboardInterrupt(), after, SearchPlan.solve))
+    status, messages = bench()
     assert (status, bench.verdicts) == (3, ["verified"])
     assert (
-        said.splitlines()[-1]
+        messages.splitlines()[-1]
         == f"bough: 2 of 3 runs are left, 1 are in {bench.out}; go on by the same command with --resume"
     )
 
 
 def test_an_interrupted_search_is_not_a_run(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bough.search.loop._next", failing(KeyboardInterrupt()))  # the search itself returns `unknown`
-    status, said = bench()
+    status, messages = bench()
     assert (status, bench.out.exists()) == (3, False)
-    assert "3 of 3 runs are left" in said
+    assert "3 of 3 runs are left" in messages
 
 
 def test_no_run_starts_after_the_limit(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,17 +264,17 @@ def known(bench: Folder, **verdicts: str) -> Path:
 
 
 def test_agreement_with_known_verdicts(bench: Folder) -> None:
-    status, said = bench("--known", known(bench, safe="unsat", unsafe="sat", safer="unknown"))
+    status, messages = bench("--known", known(bench, safe="unsat", unsafe="sat", safer="unknown"))
     assert (status, [e["known"] for e in bench.entries]) == (0, ["verified", "falsified", None])
-    assert "WRONG" not in said
+    assert "WRONG" not in messages
 
 
 def test_a_wrong_verdict_is_a_defect(bench: Folder) -> None:
     wrong = known(bench, safe="sat", unsafe="sat", safer="sat")
-    status, said = bench("--known", wrong)
+    status, messages = bench("--known", wrong)
     assert status == 4
     assert bench.entries[0]["known"] == "falsified"
-    loud = [line for line in said.splitlines() if "WRONG VERDICT, known to be falsified: verified " in line]
+    loud = [line for line in messages.splitlines() if "WRONG VERDICT, known to be falsified: verified " in line]
     assert [line.split()[-2] for line in loud] == ["safe", "safer"]
     assert bench("--known", wrong, "--resume")[0] == 4  # and stays one
     assert bench("--known", wrong, "--timeout", 0, "--resume")[0] == 0  # no verdict is not a wrong one
@@ -282,25 +282,25 @@ def test_a_wrong_verdict_is_a_defect(bench: Folder) -> None:
 
 def test_a_wrong_verdict_outweighs_missing_runs(bench: Folder) -> None:
     bench("--only", "safe.vnnlib", "--every", 2)
-    status, said = bench("--known", known(bench, safe="sat"), "--resume", "--limit-seconds", 0)
+    status, messages = bench("--known", known(bench, safe="sat"), "--resume", "--limit-seconds", 0)
     assert status == 4
-    assert "2 of 3 runs are left" in said
+    assert "2 of 3 runs are left" in messages
 
 
 def test_known_verdicts_of_other_instances(bench: Folder) -> None:
-    status, said = bench("--known", known(bench))
+    status, messages = bench("--known", known(bench))
     assert status == 0
-    assert said.splitlines()[0].endswith("known.csv has no verdict for any of these instances")
+    assert messages.splitlines()[0].endswith("known.csv has no verdict for any of these instances")
 
 
 def test_the_benchmark_is_the_nearest_folder_with_a_row(tmp_path: Path) -> None:
     rows = "benchmark,network,property,verdict\nold,net,prop_0.03,sat\nnew,net,prop_0.03,unsat\n"
     (tmp_path / "known.csv").write_text(rows)
     verdicts = read_known(tmp_path / "known.csv")
-    asked = Path("anywhere/prop_0.03.vnnlib.gz")
-    assert known_verdict(verdicts, Path("/new/old/onnx/net.onnx"), asked) == "falsified"
-    assert known_verdict(verdicts, Path("/old/new/onnx/net.onnx.gz"), asked) == "verified"
-    assert known_verdict(verdicts, Path("/older/onnx/net.onnx"), asked) is None
+    prop = Path("anywhere/prop_0.03.vnnlib.gz")
+    assert known_verdict(verdicts, Path("/new/old/onnx/net.onnx"), prop) == "falsified"
+    assert known_verdict(verdicts, Path("/old/new/onnx/net.onnx.gz"), prop) == "verified"
+    assert known_verdict(verdicts, Path("/older/onnx/net.onnx"), prop) is None
 
 
 # Bad input
@@ -332,9 +332,9 @@ def test_the_benchmark_is_the_nearest_folder_with_a_row(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_said_before_anything_runs(bench: Folder, extra: tuple[object, ...], words: str) -> None:
-    status, said = bench(*extra)
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert words in said
+    status, messages = bench(*extra)
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert words in messages
     assert not bench.out.exists()
 
 
@@ -358,8 +358,8 @@ def test_built_in_methods(name: str) -> None:
 
 def test_a_method_by_its_fields() -> None:
     method = parse_method("lp-babsr, bounds=dual,batch=1,attack=false,gap=none,seed=7,intermediate=fixed")
-    wanted = Options(bounds="dual", branching="babsr", batch=1, attack=False, seed=7, intermediate="fixed")
-    assert method.options == wanted
+    expected = Options(bounds="dual", branching="babsr", batch=1, attack=False, seed=7, intermediate="fixed")
+    assert method.options == expected
     assert method.name == "lp-babsr,bounds=dual,batch=1,attack=false,gap=none,seed=7,intermediate=fixed"
     assert parse_method("gap=0.5").options.gap == 0.5
 

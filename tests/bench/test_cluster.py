@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.bench import work
 from tests.bench.test_bench import LINES, PROPERTY, Folder, bench  # noqa: F401 - the fixture
-from tests.bench.test_processes import found
+from tests.bench.test_processes import outcomes
 from tests.making.test_label_command import FAST, Shell, label  # noqa: F401 - the fixture
 
 from bough.bench.methods import parse_method
@@ -32,11 +32,11 @@ def machines() -> Iterator[Any]:
 
     before = dict(os.environ)
     os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RAY_USAGE_STATS_ENABLED": "0"}
-    made = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    made.wait_for_nodes()
-    yield made
-    made.shutdown()
+    cluster = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
     os.environ.clear()
     os.environ.update(before)
 
@@ -119,32 +119,32 @@ def test_the_same_records_as_in_one_process(bench: Folder, address: str) -> None
     bench.csv.with_name("broken.vnnlib").write_text("(assert")
     bench.csv.write_text(bench.csv.read_text() + "net.onnx,broken.vnnlib,20\n")
     assert bench()[0] == 0
-    alone = found(bench.entries)
+    alone = outcomes(bench.entries)
     bench.out.unlink()
-    status, said = bench("--engine", "ray", "--ray-address", address, "--memory-limit", 2, "--jobs", 2)
+    status, messages = bench("--engine", "ray", "--ray-address", address, "--memory-limit", 2, "--jobs", 2)
     assert status == 0
-    assert found(bench.entries) == alone
-    assert "4/4  " in said
+    assert outcomes(bench.entries) == alone
+    assert "4/4  " in messages
 
 
 def test_no_cluster_there(bench: Folder) -> None:  # noqa: F811 - the fixture
     pytest.importorskip("ray", reason="needs Ray: pip install 'bough[ray]'")
-    status, said = bench("--engine", "ray", "--ray-address", "nonsense:not-a-port")
+    status, messages = bench("--engine", "ray", "--ray-address", "nonsense:not-a-port")
     assert (status, bench.out.exists()) == (2, False)
-    assert "there is no Ray cluster at nonsense:not-a-port to be reached" in said
+    assert "there is no Ray cluster at nonsense:not-a-port to be reached" in messages
 
 
 @pytest.mark.parametrize(("extra", "words"), [(("--jobs", 0), "--jobs is 0"), (("--gpu-share", 2), "--gpu-share is 2")])
 def test_bad_input(bench: Folder, extra: tuple[object, ...], words: str) -> None:  # noqa: F811 - the fixture
-    status, said = bench("--engine", "ray", *extra)
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert words in said
+    status, messages = bench("--engine", "ray", *extra)
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert words in messages
 
 
 def test_without_ray(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811 - the fixture
     monkeypatch.setitem(sys.modules, "ray", None)
-    status, said = bench("--engine", "ray")
-    assert (status, said) == (2, "bough: --engine ray needs Ray, which is not installed; pip install 'bough[ray]'\n")
+    status, error = bench("--engine", "ray")
+    assert (status, error) == (2, "bough: --engine ray needs Ray, which is not installed; pip install 'bough[ray]'\n")
 
 
 # Labels
@@ -153,13 +153,13 @@ def test_without_ray(bench: Folder, monkeypatch: pytest.MonkeyPatch) -> None:  #
 def test_labels_are_the_same_as_on_one_machine(label: Shell, address: str) -> None:  # noqa: F811 - the fixture
     assert label(*FAST)[0] == 0
     other = label.moved("there")
-    status, said = other(*FAST, "--engine", "ray", "--ray-address", address)
+    status, messages = other(*FAST, "--engine", "ray", "--ray-address", address)
     assert status == 0
     assert other.shards == label.shards
     assert sorted(map(str, other.manifest)) == sorted(map(str, label.manifest))
-    assert len(said.splitlines()) == len(label.shards) + 2  # one property gives no samples
+    assert len(messages.splitlines()) == len(label.shards) + 2  # one property gives no samples
 
 
 def test_labels_without_a_cluster(label: Shell) -> None:  # noqa: F811 - the fixture
-    status, said = label(*FAST, "--gpu-share", "0.5")
-    assert (status, said) == (2, "bough: --gpu-share says nothing without --engine ray; leave it out\n")
+    status, messages = label(*FAST, "--gpu-share", "0.5")
+    assert (status, messages) == (2, "bough: --gpu-share says nothing without --engine ray; leave it out\n")

@@ -38,28 +38,28 @@ def killed(folder: Path, kills: int, longest: float, *options: str) -> dict[str,
     words = [sys.executable, killing.__file__, str(folder), str(kills), "1", str(longest), "--method", "lp-babsr"]
     done = subprocess.run([*words, *options], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    figures: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def processes_of(folder: Path) -> list[str]:
     """Command lines of workers that belong to benches of this folder."""
-    found = []
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone, or not ours
             if f"BOUGH_TEST={folder}".encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_text())
-    return found
+                commands.append((process / "cmdline").read_text())
+    return commands
 
 
 def test_killed_at_random_moments(folder: Path) -> None:
-    told = killed(folder, KILLS, 0.4, "--engine", "here")
-    assert told["killed"] == KILLS
-    assert told["got_further"] > 0  # they were killed at work, too, not only while they began
+    figures = killed(folder, KILLS, 0.4, "--engine", "here")
+    assert figures["killed"] == KILLS
+    assert figures["got_further"] > 0  # they were killed at work, too, not only while they began
 
 
 def test_killed_with_workers_at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENVIRONMENT, "BOUGH_TEST", str(folder))
-    told = killed(folder, BY_PROCESSES, 6.0, "--jobs", "2")
-    assert told["killed"] == BY_PROCESSES
+    figures = killed(folder, BY_PROCESSES, 6.0, "--jobs", "2")
+    assert figures["killed"] == BY_PROCESSES
     assert processes_of(folder) == []

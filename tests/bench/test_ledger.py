@@ -13,8 +13,8 @@ from bough.report.record import SCHEMA
 
 
 def entry(number: int, error: str | None = None) -> dict[str, Any]:
-    asked = {"network": "net.onnx", "property": f"{number}.vnnlib", "method": "auto", "timeout": 1.0, "seed": 0}
-    return {"schema": SCHEMA, **asked, "error": error, "verdict": "verified", "seconds": 1, "branches": 0, "bounds": 1}
+    fields = {"network": "net.onnx", "property": f"{number}.vnnlib", "method": "auto", "timeout": 1.0, "seed": 0}
+    return {"schema": SCHEMA, **fields, "error": error, "verdict": "verified", "seconds": 1, "branches": 0, "bounds": 1}
 
 
 def opened(path: Path, notes: list[str] | None = None) -> Ledger:

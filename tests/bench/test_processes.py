@@ -32,21 +32,21 @@ sys.exit(main())
 """
 
 
-def found(entries: list[dict[str, Any]]) -> dict[tuple[str, ...], tuple[Any, ...]]:
-    told = ("verdict", "branches", "bounds", "lower_bound", "bounder", "batch", "error", "known", "instances")
-    return {(Path(e["property"]).stem, e["method"]): tuple(e[name] for name in told) for e in entries}
+def outcomes(entries: list[dict[str, Any]]) -> dict[tuple[str, ...], tuple[Any, ...]]:
+    fields = ("verdict", "branches", "bounds", "lower_bound", "bounder", "batch", "error", "known", "instances")
+    return {(Path(e["property"]).stem, e["method"]): tuple(e[name] for name in fields) for e in entries}
 
 
 def test_the_same_records_whatever_the_jobs(bench: Folder) -> None:  # noqa: F811 - the fixture
     methods = ("--method", METHODS[0], "--method", f"{METHODS[1]},branching=random,seed=3")
     assert bench(*methods)[0] == 0
-    alone = found(bench.entries)
+    alone = outcomes(bench.entries)
     bench.out.unlink()
-    status, said = bench(*methods, "--engine", "local", "--jobs", 2, "--memory-limit", TORCH_AND_MORE)
-    assert (status, found(bench.entries)) == (0, alone)
+    status, messages = bench(*methods, "--engine", "local", "--jobs", 2, "--memory-limit", TORCH_AND_MORE)
+    assert (status, outcomes(bench.entries)) == (0, alone)
     assert len(alone) == 2 * len(LINES)
-    assert "6/6  " in said
-    assert said.splitlines()[-2].split()[:4] == ["lp-babsr", "3", "3", "2"]
+    assert "6/6  " in messages
+    assert messages.splitlines()[-2].split()[:4] == ["lp-babsr", "3", "3", "2"]
 
 
 def test_every_bad_end_is_a_record(bench: Folder) -> None:  # noqa: F811 - the fixture
@@ -81,22 +81,22 @@ def test_ctrl_c_says_how_to_go_on(bench: Folder) -> None:  # noqa: F811 - the fi
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=20)[1]
+        messages = process.communicate(timeout=20)[1]
     assert process.returncode == 3
     done = len(bench.out.read_text().splitlines())
     assert 0 < done < 200
     left = (
         f"bough: {200 - done} of 200 runs are left, {done} are in {bench.out}; go on by the same command with --resume"
     )
-    assert said.splitlines()[-1] == left
-    assert "Traceback" not in said
+    assert messages.splitlines()[-1] == left
+    assert "Traceback" not in messages
 
 
 def test_a_file_that_another_bench_is_at_work_on(bench: Folder) -> None:  # noqa: F811 - the fixture
     with Ledger(bench.out, resume=True, note=print):
-        status, said = bench("--resume")
+        status, messages = bench("--resume")
     assert status == 2
-    assert said.startswith(f"bough: another bench is at work on {bench.out}; wait for its end")
+    assert messages.startswith(f"bough: another bench is at work on {bench.out}; wait for its end")
 
 
 def test_memory_is_shared_among_runs(bench: Folder) -> None:  # noqa: F811 - the fixture
@@ -142,10 +142,10 @@ def test_a_dry_run_runs_nothing(bench: Folder, capsys: pytest.CaptureFixture[str
 
 
 def test_a_dry_run_creates_no_file(bench: Folder, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
-    status, listed, said = main_of(["bench", str(bench.csv), "--out", str(bench.out), "--dry-run"], capsys)
-    assert (status, len(listed), len(said)) == (0, 3, 1)
-    assert "3 of 3 runs are left, 0 are in" in said[0]
-    assert "1:00" in said[0]
+    status, listed, messages = main_of(["bench", str(bench.csv), "--out", str(bench.out), "--dry-run"], capsys)
+    assert (status, len(listed), len(messages)) == (0, 3, 1)
+    assert "3 of 3 runs are left, 0 are in" in messages[0]
+    assert "1:00" in messages[0]
     assert not bench.out.exists()
 
 
@@ -154,8 +154,8 @@ def main_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
 
     capsys.readouterr()
     status = main(words)
-    said = capsys.readouterr()
-    return status, said.out.splitlines(), said.err.splitlines()
+    printed = capsys.readouterr()
+    return status, printed.out.splitlines(), printed.err.splitlines()
 
 
 # Bad input
@@ -179,9 +179,9 @@ def test_bad_input_is_said_before_anything_runs(
     extra: tuple[object, ...],
     words: str,
 ) -> None:
-    status, said = bench(*extra, *(() if "--engine" in extra else ("--engine", "local")))
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert words in said
+    status, messages = bench(*extra, *(() if "--engine" in extra else ("--engine", "local")))
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert words in messages
     assert not bench.out.exists()
 
 
@@ -196,16 +196,16 @@ def test_a_limit_that_is_no_number(bench: Folder, flag: str, capsys: pytest.Capt
 @pytest.mark.gpu
 def test_several_runs_share_a_gpu(bench: Folder) -> None:  # noqa: F811 - the fixture
     assert bench("--engine", "local", "--jobs", 3, "--device", "cuda", "--method", "bounds=dual,batch=8")[0] == 0
-    together = found(bench.entries)
+    together = outcomes(bench.entries)
     bench.out.unlink()
     assert bench("--engine", "local", "--fresh", "--device", "cuda", "--method", "bounds=dual,batch=8")[0] == 0
-    assert found(bench.entries) == together
+    assert outcomes(bench.entries) == together
     assert {entry["device"] for entry in bench.entries} == {"cuda"}
     assert bench.verdicts == [verdict for _, verdict in LINES.values()]
 
 
 def test_a_memory_limit_that_leaves_no_room(bench: Folder) -> None:  # noqa: F811 - the fixture
-    status, said = bench("--engine", "local", "--memory-limit", 0.05)
+    status, messages = bench("--engine", "local", "--memory-limit", 0.05)
     assert (status, bench.out.exists()) == (2, False)
-    assert "worker processes do not start: killed: it took 0." in said.splitlines()[-1]
-    assert said.splitlines()[-1].endswith("GB to load its libraries, and --memory-limit is 0.05 GB")
+    assert "worker processes do not start: killed: it took 0." in messages.splitlines()[-1]
+    assert messages.splitlines()[-1].endswith("GB to load its libraries, and --memory-limit is 0.05 GB")

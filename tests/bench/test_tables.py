@@ -45,12 +45,12 @@ def test_a_table_is_told_from_a_list(bench: Folder) -> None:
 
 
 def test_a_table_from_start_to_end(bench: Folder) -> None:
-    status, said = bench("--timeout", 20, "--method", "auto", "--method", "lp-babsr")
+    status, messages = bench("--timeout", 20, "--method", "auto", "--method", "lp-babsr")
     assert status == 0
-    assert said.startswith("note: 1 of 4 rows are left out: their images are not at hand")
-    told = [(e["dataset"], e["split"], e["image"], e["label"], e["target"], e["difficulty"]) for e in bench.entries]
-    wanted = [(3, 1, "easy"), (3, 2, "easy"), (5, 1, "hard")]
-    assert told == [("mnist", "test", image, 0, target, kind) for image, target, kind in wanted for _ in range(2)]
+    assert messages.startswith("note: 1 of 4 rows are left out: their images are not at hand")
+    runs = [(e["dataset"], e["split"], e["image"], e["label"], e["target"], e["difficulty"]) for e in bench.entries]
+    expected = [(3, 1, "easy"), (3, 2, "easy"), (5, 1, "hard")]
+    assert runs == [("mnist", "test", image, 0, target, kind) for image, target, kind in expected for _ in range(2)]
     assert {(e["eps"], e["timeout"], e["error"]) for e in bench.entries} == {(0.001, 20, None)}
     assert all(Path(e["property"]).is_file() for e in bench.entries)
     folder = bench.out.with_name("run-problems")
@@ -73,12 +73,12 @@ def test_a_selection_of_a_table(bench: Folder) -> None:
 def test_a_dry_run_of_a_table_writes_nothing(bench: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     from bough.cli import main
 
-    there = set(bench.csv.parent.iterdir())
+    before = set(bench.csv.parent.iterdir())
     assert main(["bench", str(bench.csv), "--out", str(bench.out), "--dry-run"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == 3
     assert all(line.startswith("small small-mnist-test") for line in listed)
-    assert set(bench.csv.parent.iterdir()) == there
+    assert set(bench.csv.parent.iterdir()) == before
 
 
 def test_a_list_has_no_difficulty(bench: Folder) -> None:
@@ -89,9 +89,9 @@ def test_a_list_has_no_difficulty(bench: Folder) -> None:
 
 def test_a_table_of_another_schema(bench: Folder) -> None:
     bench.csv.write_text("network,image,epsilon,target\nsmall,3,0.1,2\n")
-    status, said = bench()
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert "line 1: unknown column 'epsilon'; a table of properties has: dataset, " in said
+    status, messages = bench()
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert "line 1: unknown column 'epsilon'; a table of properties has: dataset, " in messages
 
 
 def test_bad_tables(bench: Folder) -> None:
@@ -99,11 +99,11 @@ def test_bad_tables(bench: Folder) -> None:
     bench.csv.write_text(text.replace("small", "absent"))
     assert "there is no network absent" in bench()[1]
     bench.csv.write_text("\n".join([text.splitlines()[0], text.splitlines()[-1]]))
-    status, said = bench()
-    assert (status, "none of the images of" in said) == (2, True)
+    status, messages = bench()
+    assert (status, "none of the images of" in messages) == (2, True)
     bench.csv.write_text(text)
     bench.out.with_name("run-problems").mkdir()
     (bench.out.with_name("run-problems") / export.TABLE).write_text("other")
-    status, said = bench()
-    assert (status, "holds another table" in said) == (2, True)
+    status, messages = bench()
+    assert (status, "holds another table" in messages) == (2, True)
     assert not bench.out.exists()

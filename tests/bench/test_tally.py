@@ -17,8 +17,8 @@ from bough.problem.instances import Instance
 
 
 def task(number: int, method: str = "auto", timeout: float = 100.0) -> Task:
-    asked = Instance(Path("a/[bold]net.onnx"), Path(f"p{number}.vnnlib"), timeout)
-    return Task(Path("list.csv"), asked, parse_method(method))
+    instance = Instance(Path("a/[bold]net.onnx"), Path(f"p{number}.vnnlib"), timeout)
+    return Task(Path("list.csv"), instance, parse_method(method))
 
 
 def entry(of: Task, verdict: str | None = "verified", seconds: float = 2.0) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from tests.bench import work
 from tests.bench.test_bench import METHODS, Folder, bench  # noqa: F401 - the fixture
 from tests.bench.test_cluster import address, machines  # noqa: F401 - the fixtures
-from tests.bench.test_processes import found
+from tests.bench.test_processes import outcomes
 
 from bough.bench.engines import Processes
 from bough.bench.methods import parse_method
@@ -62,10 +62,10 @@ def test_on_a_cluster(bench: Folder, address: str) -> None:  # noqa: F811 - the 
 
 def test_a_trace_changes_nothing(bench: Folder) -> None:  # noqa: F811 - the fixture
     assert bench()[0] == 0
-    alone = found(bench.entries)
+    alone = outcomes(bench.entries)
     bench.out.unlink()
     assert bench("--trace", bench.csv.parent / "traces")[0] == 0
-    assert found(bench.entries) == alone
+    assert outcomes(bench.entries) == alone
 
 
 def test_going_on(bench: Folder) -> None:  # noqa: F811 - the fixture
@@ -74,9 +74,9 @@ def test_going_on(bench: Folder) -> None:  # noqa: F811 - the fixture
     assert bench("--only", "safer", "--resume", "--trace", folder)[0] == 0
     (first,) = folder.iterdir()
     written = first.read_bytes()
-    status, said = bench("--resume", "--trace", folder)
+    status, messages = bench("--resume", "--trace", folder)
     assert status == 0
-    assert f"note: 1 runs are in {bench.out} without a trace in {folder}; they are not repeated" in said
+    assert f"note: 1 runs are in {bench.out} without a trace in {folder}; they are not repeated" in messages
     assert first.read_bytes() == written
     verdicts = sorted(str(trace.end["verdict"]) for trace in traces(folder).values() if trace.end is not None)
     assert verdicts == ["verified", "verified"]
@@ -106,9 +106,9 @@ def test_what_a_killed_run_leaves_is_no_hindrance(bench: Folder, capsys) -> None
     run_tasks(tasks, {}, bench.out, lambda *_: None, Deadline.after(60), Processes(run=work.by_name))
     assert [entry["error"] for entry in bench.entries] == ["the process crashed (SIGSEGV)", None]
     assert main(["report", str(bench.out), "--out", str(page), "--trace", str(folder)]) == 0
-    said = capsys.readouterr().err
-    assert "note: left out: " in said
-    assert "2 runs of 2 instances, 1 traces" in said
+    messages = capsys.readouterr().err
+    assert "note: left out: " in messages
+    assert "2 runs of 2 instances, 1 traces" in messages
 
 
 def test_the_report_links_every_instance(bench: Folder, capsys) -> None:  # noqa: F811 - the fixture
@@ -116,9 +116,9 @@ def test_the_report_links_every_instance(bench: Folder, capsys) -> None:  # noqa
     methods = [word for name in METHODS for word in ("--method", name)]
     assert bench(*methods, "--trace", folder)[0] == 0
     assert main(["report", str(bench.out), "--out", str(page), "--trace", str(folder)]) == 0
-    said = capsys.readouterr()
-    assert "6 runs of 3 instances, 6 traces" in said.err  # none brought a record of its own
-    assert "warning" not in said.err
+    printed = capsys.readouterr()
+    assert "6 runs of 3 instances, 6 traces" in printed.err  # none brought a record of its own
+    assert "warning" not in printed.err
     text = (page / "index.html").read_text(encoding="utf-8")
     (data,) = re.findall(r'<script[^>]*id="data"[^>]*>(.*?)</script>', text, flags=re.DOTALL)
     shown = json.loads(data)
@@ -148,9 +148,9 @@ def test_names_are_safe_and_no_other_runs(bench: Folder) -> None:  # noqa: F811 
 
 def test_only_what_searches_is_traced(bench: Folder) -> None:  # noqa: F811 - the fixture
     folder = bench.csv.parent / "traces"
-    status, said = bench("--method", "mip-planet", "--method", "lp-babsr", "--only", "safer", "--trace", folder)
+    status, messages = bench("--method", "mip-planet", "--method", "lp-babsr", "--only", "safer", "--trace", folder)
     assert status == 0
-    assert "note: no trace of mip-planet: other solvers leave none" in said
+    assert "note: no trace of mip-planet: other solvers leave none" in messages
     assert [method for _, _, method in traces(folder)] == ["lp-babsr"]
 
 
@@ -171,9 +171,9 @@ def test_few_nodes(bench: Folder) -> None:  # noqa: F811 - the fixture
     ],
 )
 def test_bad_input(bench: Folder, extra: tuple[object, ...], words: str) -> None:  # noqa: F811 - the fixture
-    status, said = bench(*(str(word).format(bench.csv.parent) for word in extra))
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert words in said
+    status, messages = bench(*(str(word).format(bench.csv.parent) for word in extra))
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert words in messages
     assert not bench.out.exists()
 
 

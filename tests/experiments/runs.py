@@ -3,11 +3,11 @@
 from typing import Any
 
 
-def run(method: str, asked: str, seconds: float | None = 1.0, **more: Any) -> dict[str, Any]:
-    """A run that verified property `asked` of network `net.onnx`, unless told otherwise."""
+def run(method: str, prop: str, seconds: float | None = 1.0, **more: Any) -> dict[str, Any]:
+    """A run that verified property `prop` of network `net.onnx`, unless told otherwise."""
     known = {
         "network": "nets/net.onnx",
-        "property": asked,
+        "property": prop,
         "method": method,
         "timeout": 100.0,
         "verdict": "verified",
@@ -22,12 +22,12 @@ def run(method: str, asked: str, seconds: float | None = 1.0, **more: Any) -> di
     return {**known, **more}
 
 
-def timeout(method: str, asked: str, seconds: float = 100.0, **more: Any) -> dict[str, Any]:
+def timeout(method: str, prop: str, seconds: float = 100.0, **more: Any) -> dict[str, Any]:
     """A run that ran out of time."""
-    return run(method, asked, seconds, verdict="timeout", **more)
+    return run(method, prop, seconds, verdict="timeout", **more)
 
 
-def failure(method: str, asked: str, **more: Any) -> dict[str, Any]:
+def failure(method: str, prop: str, **more: Any) -> dict[str, Any]:
     """A run that crashed."""
     nothing = {"verdict": None, "branches": None, "bounds": None, "error": "MemoryError: too much"}
-    return run(method, asked, None, **{**nothing, **more})
+    return run(method, prop, None, **{**nothing, **more})

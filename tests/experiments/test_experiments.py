@@ -35,17 +35,17 @@ def load(name: str) -> ModuleType:
 def experiment(name: str) -> Any:
     suite = sys.modules.get("suite") or load("suite.py")
     module = load(name)
-    (found,) = [value for value in vars(module).values() if type(value).__name__ == "Experiment"]
+    (chosen,) = [value for value in vars(module).values() if type(value).__name__ == "Experiment"]
     del suite
-    return found
+    return chosen
 
 
-def made_up(asked: Any) -> list[dict[str, Any]]:
+def made_up(chosen: Any) -> list[dict[str, Any]]:
     """Runs as `suite.records` hands them on: three properties of each network, the last of which is hard."""
     suite = sys.modules["suite"]
     runs = []
-    for network in asked.networks:
-        for place, method in enumerate(asked.methods):
+    for network in chosen.networks:
+        for place, method in enumerate(chosen.methods):
             own = {"bounder": "highs"} if method in suite.BASELINES else {"learnt_decisions": 3, "backup_decisions": 1}
             about = {"network": f"{network}.onnx", "title": suite.SOURCES[network].title, "revision": "abc", **own}
             for k, word in enumerate(("easy", "medium", "hard")):
@@ -56,11 +56,11 @@ def made_up(asked: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_experiment_makes_its_tables_and_figures(name):
-    asked = experiment(name)
-    assert asked.name == Path(name).stem
-    made = asked.results(made_up(asked))
-    assert made.tables
-    for table in (*made.tables, *asked.beside):
+    chosen = experiment(name)
+    assert chosen.name == Path(name).stem
+    results = chosen.results(made_up(chosen))
+    assert results.tables
+    for table in (*results.tables, *chosen.beside):
         assert table.lines
         assert table.markdown()
         assert table.text()
@@ -107,8 +107,8 @@ def test_stand_ins_have_what_they_need():
     s = suite()
     rows = read_table(s.stand_in.TABLE)
     for source in s.SOURCES.values():
-        mine = [row for row in rows if row.network == source.stand_in]
-        assert {row.use for row in mine} == {"train", "test"}
+        own_rows = [row for row in rows if row.network == source.stand_in]
+        assert {row.use for row in own_rows} == {"train", "test"}
         assert (s.stand_in.HERE / f"{source.stand_in}.onnx").is_file()
     images = s.stand_in.figures("test")
     assert images.pixels.shape == (s.stand_in.TEST, 1, 28, 28)
@@ -124,8 +124,8 @@ def test_records_are_joined_with_their_properties(tmp_path):
     other = {**entry, "method": "another"}
     out = tmp_path / "records.jsonl"
     out.write_text(json.dumps(entry) + "\n" + json.dumps(other) + "\n")
-    (found,) = s._named(out, tmp_path, s.SOURCES["base"], {"BaBSR": "bounds=dual"})
-    assert (found["method"], found["title"], found["difficulty"]) == ("BaBSR", "Base", row.difficulty)
+    (record,) = s._named(out, tmp_path, s.SOURCES["base"], {"BaBSR": "bounds=dual"})
+    assert (record["method"], record["title"], record["difficulty"]) == ("BaBSR", "Base", row.difficulty)
 
 
 @pytest.mark.parametrize(
@@ -144,17 +144,17 @@ def test_bad_options(tmp_path, monkeypatch, capsys, words, says):
 
 
 def test_mixed_integer_programs_can_be_left_out(tmp_path, monkeypatch):
-    s, seen = suite(), []
+    s, methods = suite(), []
 
     def records(chosen: Any, _: Any) -> NoReturn:
-        seen.append(chosen.methods)
+        methods.append(chosen.methods)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(s, "records", records)
     for more in ((), ("--no-mip",)):
         monkeypatch.setattr(sys, "argv", ["10_table_1.py", "--out", str(tmp_path), "--resume", *more])
         assert s.main(experiment(SCRIPTS[0])) == s.UNFINISHED
-    assert seen == [
+    assert methods == [
         ("BaBSR", "MIPplanet", "FSB", "GNN", "GNN-R", "GNN-online"),
         ("BaBSR", "FSB", "GNN", "GNN-R", "GNN-online"),
     ]
@@ -232,30 +232,30 @@ def test_rules_are_compared_on_what_both_solved(tmp_path, capsys, monkeypatch):
         "seconds": 2.0,
     }
 
-    def told_of(rule: str, asked: str, branches: int, **more: object) -> str:
-        named = {"network": "net.onnx", "property": asked, "branching": rule, "method": f"branching={rule},batch=8"}
+    def record_of(rule: str, prop: str, branches: int, **more: object) -> str:
+        named = {"network": "net.onnx", "property": prop, "branching": rule, "method": f"branching={rule},batch=8"}
         return json.dumps({**usual, **named, "branches": branches, "bounds": 2 * branches, **more})
 
-    told = [
-        told_of("fsb", "easy", 40),
-        told_of("fsb", "hard", 1000),
-        told_of("gnn", "easy", 20, weights="w/fast/weights.safetensors"),
+    records = [
+        record_of("fsb", "easy", 40),
+        record_of("fsb", "hard", 1000),
+        record_of("gnn", "easy", 20, weights="w/fast/weights.safetensors"),
     ]
-    told += [told_of("gnn", "hard", 100, weights="w/fast/weights.safetensors"), told_of("babsr", "easy", 80)]
-    told.append(told_of("babsr", "hard", 5000, verdict="timeout"))
-    told.append(told_of("strong", "easy", 9, verdict="timeout"))  # solves nothing, and hides nothing
-    told.append(told_of("gnn", "easy", 30, weights="joint", method="gnn joint,batch=8"))  # as it comes with bough
-    (tmp_path / "runs.jsonl").write_text("\n".join(told))
+    records += [record_of("gnn", "hard", 100, weights="w/fast/weights.safetensors"), record_of("babsr", "easy", 80)]
+    records.append(record_of("babsr", "hard", 5000, verdict="timeout"))
+    records.append(record_of("strong", "easy", 9, verdict="timeout"))  # solves nothing, and hides nothing
+    records.append(record_of("gnn", "easy", 30, weights="joint", method="gnn joint,batch=8"))  # as it comes with bough
+    (tmp_path / "runs.jsonl").write_text("\n".join(records))
     script = load("compare_rules.py")
     monkeypatch.setattr(sys, "argv", ["compare_rules.py", str(tmp_path / "runs.jsonl")])
     assert script.main() == 0
-    said = capsys.readouterr().out.splitlines()
-    lines = [line for line in said if line.startswith("| gnn (fast)")]
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line for line in printed if line.startswith("| gnn (fast)")]
     assert lines[0].split("|")[2:6] == [" 0.25 ", " 0.25 ", " 0.22 ", " 0.22 "]
     assert lines[2].split("|")[2:8] == [" 2 ", " 2 ", " 1.0 ", " 2.00 ", " 2.00 ", " 25.0% "]
-    assert any(line.startswith("| gnn (joint)") for line in said)
-    assert [line for line in said if line.startswith("| strong")][2].split("|")[2:6] == [" 0 ", " 1 ", "  ", "  "]
-    (tmp_path / "runs.jsonl").write_text("\n".join([*told, told_of("fsb", "other", 1, timeout=5.0)]))
+    assert any(line.startswith("| gnn (joint)") for line in printed)
+    assert [line for line in printed if line.startswith("| strong")][2].split("|")[2:6] == [" 0 ", " 1 ", "  ", "  "]
+    (tmp_path / "runs.jsonl").write_text("\n".join([*records, record_of("fsb", "other", 1, timeout=5.0)]))
     assert script.main() == 2
     assert "only the rule may differ" in capsys.readouterr().err
 

@@ -26,15 +26,15 @@ from laboratory.online import Online, OnlineMemory, _earlier
 
 
 @pytest.fixture(scope="module")
-def asked() -> Problem:
+def small_problem() -> Problem:
     return hard_case("dense", 0, safe=True).problem
 
 
 @pytest.fixture
-def failing(asked) -> tuple[AbstractSession, DomainBatch]:
+def failing(small_problem) -> tuple[AbstractSession, DomainBatch]:
     """Domains in which the model below chooses a ReLU that strong branching beats."""
-    session, domains = open_domains(asked, BOUNDERS["lp"], depth=3)
-    rows = [d for d in range(len(domains)) if _fails(asked, session, domains, d)]
+    session, domains = open_domains(small_problem, BOUNDERS["lp"], depth=3)
+    rows = [d for d in range(len(domains)) if _fails(small_problem, session, domains, d)]
     return session, domains[torch.tensor(rows[:6])]
 
 
@@ -58,11 +58,11 @@ def model() -> Stubborn:
     return Stubborn(FAVOURITE)
 
 
-def _fails(asked: Problem, session: AbstractSession, domains: DomainBatch, d: int) -> bool:
+def _fails(problem: Problem, session: AbstractSession, domains: DomainBatch, d: int) -> bool:
     row = domains[torch.tensor([d])]
     if not bool(row.bounds.ambiguous()[0, FAVOURITE]):
         return False
-    best = Strong().decide(Strong().prepare(asked), row, CountedLookAhead(session, NEVER, row)).neurons
+    best = Strong().decide(Strong().prepare(problem), row, CountedLookAhead(session, NEVER, row)).neurons
     gains = []
     for neuron in (torch.tensor([FAVOURITE]), best):
         children = session.bound(split(row, neuron), 0.0, NEVER).domains.lower
@@ -82,15 +82,15 @@ def step(online: Online, memory: Any, session: AbstractSession, domains: DomainB
     return online.decide(memory, domains, CountedLookAhead(session, NEVER, domains))
 
 
-def equal(ours: list[Tensor], theirs: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+def equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_the_second_failure_is_learnt_from_and_each_one_after_it(asked, failing):
+def test_the_second_failure_is_learnt_from_and_each_one_after_it(small_problem, failing):
     session, domains = failing
     one, trained = domains[torch.tensor([0])], model()
     online = rule(trained)
-    memory = online.prepare(asked)
+    memory = online.prepare(small_problem)
     first = weights_of(memory)
     for count in (1, 2, 3):
         before = weights_of(memory)
@@ -101,71 +101,71 @@ def test_the_second_failure_is_learnt_from_and_each_one_after_it(asked, failing)
     assert online.notes(memory)["online_steps"] == 2
     assert online.notes(memory)["backup_decisions"] == 3
     assert equal(first, [p.detach() for p in trained.parameters()])  # what was trained stays as it is
-    assert equal(first, weights_of(online.prepare(asked)))  # and the next property starts from it
+    assert equal(first, weights_of(online.prepare(small_problem)))  # and the next property starts from it
 
 
-def test_a_decision_that_did_not_fail_teaches_nothing(asked, failing):
+def test_a_decision_that_did_not_fail_teaches_nothing(small_problem, failing):
     session, domains = failing
     online = replace(rule(model(), least=1), threshold=0.0)  # the backup is not asked
-    memory = step(online, online.prepare(asked), session, domains).memory
+    memory = step(online, online.prepare(small_problem), session, domains).memory
     assert (memory.steps, int(memory.failed.sum())) == (0, 0)
     same = Online(Learnt(model()), Learnt(model()), 2.0, least=1)  # the backup says the same
-    memory = step(same, same.prepare(asked), session, domains).memory
+    memory = step(same, same.prepare(small_problem), session, domains).memory
     assert (memory.steps, int(memory.failed.sum())) == (0, 0)
 
 
 @pytest.mark.parametrize("loss", ["published", "hinge"])
-def test_a_batch_is_learnt_from_in_the_order_of_its_domains(asked, failing, loss):
+def test_a_batch_is_learnt_from_in_the_order_of_its_domains(small_problem, failing, loss):
     """One step per repeated decision; the weights end up as if the domains had come one by one."""
     session, domains = failing
     assert len(domains) >= 3
     ends = []
     for order in (torch.arange(len(domains)), torch.arange(len(domains)).flip(0)):
         online = rule(model(), loss=loss)
-        together = step(online, online.prepare(asked), session, domains[order]).memory
-        one_by_one = online.prepare(asked)
+        together = step(online, online.prepare(small_problem), session, domains[order]).memory
+        one_by_one = online.prepare(small_problem)
         for d in order.tolist():
             one_by_one = step(online, one_by_one, session, domains[torch.tensor([d])]).memory
         assert together.steps == one_by_one.steps == len(domains) - 1
-        for ours, theirs in zip(weights_of(together), weights_of(one_by_one), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+        for batched, single in zip(weights_of(together), weights_of(one_by_one), strict=True):
+            torch.testing.assert_close(batched, single, rtol=1e-5, atol=1e-7)
         ends.append(weights_of(together))
     largest = max(float((a - b).abs().max()) for a, b in zip(*ends, strict=True))
     assert largest > 1e-5  # so the order can be told from the weights
 
 
-def test_steps_of_one_decision_are_limited(asked, failing):
+def test_steps_of_one_decision_are_limited(small_problem, failing):
     session, domains = failing
     online = rule(model(), most=1)
-    memory = step(online, online.prepare(asked), session, domains).memory
+    memory = step(online, online.prepare(small_problem), session, domains).memory
     assert (memory.steps, int(memory.failed[FAVOURITE])) == (1, len(domains))
 
 
-def test_decisions_are_those_of_the_fail_safe(asked, failing):
+def test_decisions_are_those_of_the_fail_safe(small_problem, failing):
     session, domains = failing
     online, safe = rule(model()), FailSafe(Learnt(model()), Strong(), 2.0)
-    ours = step(online, online.prepare(asked), session, domains)
+    decision = step(online, online.prepare(small_problem), session, domains)
     look = CountedLookAhead(session, NEVER, domains)
-    assert torch.equal(ours.neurons, safe.decide(safe.prepare(asked), domains, look).neurons)
+    assert torch.equal(decision.neurons, safe.decide(safe.prepare(small_problem), domains, look).neurons)
 
 
-def test_one_step_is_adams(asked, failing):
+def test_one_step_is_adams(small_problem, failing):
     """The paper's optimiser and Eq. 12 by hand, on the model's own scores."""
     session, domains = failing
     one, trained = domains[torch.tensor([0])], model()
     online = rule(trained, least=1, rate=1e-4, decay=1e-4)
-    decision = step(online, online.prepare(asked), session, one)
+    decision = step(online, online.prepare(small_problem), session, one)
     byhand = copy.deepcopy(trained)
     optimiser = torch.optim.Adam(byhand.parameters(), 1e-4, weight_decay=1e-4)
     learnt = online.rule
-    seen, scene = learnt.scene(learnt.prepare(asked), one, CountedLookAhead(session, NEVER, one))
-    assert seen.graph is not None
+    memory, scene = learnt.scene(learnt.prepare(small_problem), one, CountedLookAhead(session, NEVER, one))
+    assert memory.graph is not None
     assert scene is not None
-    scores, numbers = byhand(seen.graph, scene)[0], seen.graph.neurons.tolist()
+    scores, numbers = byhand(memory.graph, scene)[0], memory.graph.neurons.tolist()
     (scores[numbers.index(FAVOURITE)] - scores[numbers.index(int(decision.neurons[0]))]).backward()
     optimiser.step()
-    for ours, theirs in zip(weights_of(decision.memory), byhand.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-6, atol=1e-8)
+    for computed, expected in zip(weights_of(decision.memory), byhand.parameters(), strict=True):
+        torch.testing.assert_close(computed, expected.detach(), rtol=1e-6, atol=1e-8)
 
 
 # The loss
@@ -206,9 +206,9 @@ def test_earlier_ones_are_counted(numbers):
 
 
 def test_models_that_cannot_learn_change_nothing():
-    asked = hard_case("dense", 5, safe=True).problem
+    problem = hard_case("dense", 5, safe=True).problem
     for trained in (Told(lambda _, scene: -scene.upper), Told(lambda _, scene: scene.upper.requires_grad_())):
         online = Online(Learnt(trained), Strong(), threshold=2.0, least=1)
-        result = search(Search(asked, BOUNDERS["lp"], online, NoAttack(), NEVER, batch=4))
+        result = search(Search(problem, BOUNDERS["lp"], online, NoAttack(), NEVER, batch=4))
         assert result.verdict.value == "verified"
         assert result.notes["online_steps"] == 0

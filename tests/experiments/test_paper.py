@@ -47,14 +47,14 @@ def is_printed(value: float | None, printed: float | None) -> bool:
     return math.isclose(round(value, 3), printed) or math.isclose(math.floor(value * 1000) / 1000, printed)
 
 
-def differences(made: Table, printed: Table) -> dict[tuple[str, str, str], tuple[float, float]]:
+def differences(computed: Table, printed: Table) -> dict[tuple[str, str, str], tuple[float, float]]:
     """Where a table of ours is not what the paper prints: our figure to three digits, and the paper's."""
-    ours, theirs = cells(made), cells(printed)
-    assert ours.keys() == theirs.keys()
+    computed_cells, printed_cells = cells(computed), cells(printed)
+    assert computed_cells.keys() == printed_cells.keys()
     return {
-        key: (round(ours[key] or math.nan, 3), theirs[key] or 0.0)
-        for key in ours
-        if not is_printed(ours[key], theirs[key])
+        key: (round(computed_cells[key] or math.nan, 3), printed_cells[key] or 0.0)
+        for key in computed_cells
+        if not is_printed(computed_cells[key], printed_cells[key])
     }
 
 
@@ -72,50 +72,50 @@ def test_table_1(base):
 
 def test_the_odd_time_of_table_1_is_over_what_was_commonly_solved(base):
     easy = compare([run for run in base if run["difficulty"] == "easy"])
-    common = [easy.of(BABSR)[asked]["seconds"] for asked in easy.common]
+    common = [easy.of(BABSR)[key]["seconds"] for key in easy.common]
     assert len(common) == 466
     assert is_printed(sum(common) / len(common), 545.457)
 
 
 def test_table_2(large):
-    found = differences(tables.performance(large, by="network"), paper.TABLE_2)
-    deep = {key: pair for key, pair in found.items() if key[0] == "Deep"}
+    mismatches = differences(tables.performance(large, by="network"), paper.TABLE_2)
+    deep = {key: pair for key, pair in mismatches.items() if key[0] == "Deep"}
     assert deep == {
         ("Deep", BABSR, TIME): (4061.336, 4016.336),  # two digits of the paper's are swapped
         ("Deep", BABSR, UNSOLVED): (0.092, 0.0),  # 23 of 250 timed out, by the authors' own files
     }
     # Of 306 rows the paper used 300, and which ones cannot be found out: all of Wide is near, and not the same.
-    assert found.keys() - deep.keys() == {
+    assert mismatches.keys() - deep.keys() == {
         *(("Wide", name, TIME) for name in (BABSR, MIP, GNN, ONLINE)),
         *(("Wide", name, BRANCHES) for name in (BABSR, GNN, ONLINE)),
         *(("Wide", name, UNSOLVED) for name in (BABSR, MIP, GNN)),
     }
-    for (group, _, what), (ours, theirs) in found.items():
+    for (group, _, what), (computed, printed) in mismatches.items():
         if group == "Wide" and what != UNSOLVED:
-            assert ours == pytest.approx(theirs, rel=0.01)
-    assert found["Wide", BABSR, UNSOLVED] == (0.199, 0.0)  # 61 of 306 timed out, by the authors' own files
+            assert computed == pytest.approx(printed, rel=0.01)
+    assert mismatches["Wide", BABSR, UNSOLVED] == (0.199, 0.0)  # 61 of 306 timed out, by the authors' own files
     wide = {name: cells(tables.performance(large, by="network"))["Wide", name, TIME] for name in (BABSR, GNN)}
     assert wide == pytest.approx({BABSR: 4104.314, GNN: 2348.969}, abs=1e-3)  # facts 7.3
 
 
 def test_geometric_means_on_base(base):
-    made = tables.performance(base, by="difficulty", mean="geometric")
-    assert differences(made, paper.GEOMETRIC_1) == {
+    computed = tables.performance(base, by="difficulty", mean="geometric")
+    assert differences(computed, paper.GEOMETRIC_1) == {
         ("Hard", BABSR, TIME): (3094.389, 3094.794),  # perhaps with the digits of MIPplanet's 1374.794, a line below
         ("Medium", MIP, UNSOLVED): (0.429, 0.430),  # as in Table 1
     }
 
 
 def test_geometric_means_on_the_larger_networks(large):
-    found = differences(tables.performance(large, by="network", mean="geometric"), paper.GEOMETRIC_2)
-    deep = {key: pair for key, pair in found.items() if key[0] == "Deep"}
+    mismatches = differences(tables.performance(large, by="network", mean="geometric"), paper.GEOMETRIC_2)
+    deep = {key: pair for key, pair in mismatches.items() if key[0] == "Deep"}
     assert deep == {
         ("Deep", BABSR, TIME): (3580.903, 3580.469),  # perhaps with the digits of MIPplanet's 4014.469, a line below
         ("Deep", BABSR, UNSOLVED): (0.092, 0.0),  # as in Table 2
     }
-    for (_, _, what), (ours, theirs) in found.items():  # Wide: 306 rows, not 300
+    for (_, _, what), (computed, printed) in mismatches.items():  # Wide: 306 rows, not 300
         if what != UNSOLVED:
-            assert ours == pytest.approx(theirs, rel=0.01)
+            assert computed == pytest.approx(printed, rel=0.01)
 
 
 def test_online_against_gnn(base):
@@ -159,20 +159,20 @@ def test_all_of_base(base):
     whole = compare(base)
     assert (len(whole.instances), len(whole.common)) == (1666, 1481)
     assert whole.common_to == (BABSR, GNN, ONLINE)  # MIPplanet's branches are not known
-    found = [whole.figures(name) for name in (BABSR, MIP, GNN, ONLINE)]
-    assert [round(f.seconds.arithmetic, 1) for f in found] == [1588.7, 2035.6, 754.5, 666.7]
-    assert [round(f.unsolved_share, 3) for f in found] == [0.106, 0.364, 0.058, 0.048]
-    assert [None if f.branches is None else round(f.branches.arithmetic, 1) for f in found] == [
+    figures = [whole.figures(name) for name in (BABSR, MIP, GNN, ONLINE)]
+    assert [round(f.seconds.arithmetic, 1) for f in figures] == [1588.7, 2035.6, 754.5, 666.7]
+    assert [round(f.unsolved_share, 3) for f in figures] == [0.106, 0.364, 0.058, 0.048]
+    assert [None if f.branches is None else round(f.branches.arithmetic, 1) for f in figures] == [
         1325.3,
         None,
         557.8,
         474.9,
     ]
-    assert [round(f.branches.geometric, 1) for f in found if f.branches] == [1007.3, 355.4, 325.0]
+    assert [round(f.branches.geometric, 1) for f in figures if f.branches] == [1007.3, 355.4, 325.0]
     # PAR-2 by hand: a time-out costs 7200 instead of its 3600 and a little.
     late = [run for run in base if run["method"] == GNN and run["verdict"] == "timeout"]
     more = sum(7200 - run["seconds"] for run in late) / 1666
-    assert found[2].par2 == pytest.approx(found[2].seconds.arithmetic + more)
+    assert figures[2].par2 == pytest.approx(figures[2].seconds.arithmetic + more)
 
 
 @pytest.mark.parametrize(("network", "seconds"), [(BASE, (1.02, 0.98, 1.02)), (WIDE, (3.92, 4.25, 4.33))])
@@ -211,14 +211,14 @@ LINE = "cifar_wide_kw,wide,1,2,0.1,verified,10,1,timeout,7200.1,verified,4,1,tim
 def test_a_line_is_four_runs(tmp_path):
     path = tmp_path / "results.csv"
     path.write_text(f"{HEAD}\n{LINE}\n")
-    found = paper.read_results(path)
-    assert [(r["method"], r["verdict"], r["branches"], r["timeout"]) for r in found] == [
+    listed = paper.read_results(path)
+    assert [(r["method"], r["verdict"], r["branches"], r["timeout"]) for r in listed] == [
         (BABSR, "verified", 10, 7200.0),
         (MIP, "timeout", None, 7200.0),
         (GNN, "verified", 4, 7200.0),
         (ONLINE, "timeout", None, 7200.0),
     ]
-    assert isinstance(compare(found), Comparison)
+    assert isinstance(compare(listed), Comparison)
 
 
 @pytest.mark.parametrize(

@@ -101,15 +101,15 @@ class Slow:
 
     def activation(self, node: int, arrived: Array, way: str) -> Array:
         """Eq. 4 or Eq. 6 for every node of a layer."""
-        found = np.zeros_like(arrived)
+        embeddings = np.zeros_like(arrived)
         for element in range(len(arrived)):
             flat = self.network.slices[node].start + element
             a, b, _ = self.gate(flat)
             R = self.local(flat, node, element, backward=way == "backward")
             N = self.mlp(f"{way}_neighbours", np.concatenate([a * arrived[element], b * arrived[element]]))
             mu = self.mlp(f"{way}_combined", np.concatenate([R, N]))
-            found[element] = 0.0 if self.code and a == 0 else mu
-        return found
+            embeddings[element] = 0.0 if self.code and a == 0 else mu
+        return embeddings
 
     def share(self, node: int, element: int) -> float:
         """By how much E is divided that comes back through a convolution."""
@@ -228,10 +228,10 @@ def test_columns_of_inputs(kind, seed, bounder):
 
 def test_edges_go_with_their_graph():
     _, graph, _ = seen("dense", 1)
-    mine = Graph(graph.network, graph.neurons, graph.passing)
-    along = weakref.ref(edges(mine))
-    assert edges(mine) is along()
-    del mine
+    own_graph = Graph(graph.network, graph.neurons, graph.passing)
+    along = weakref.ref(edges(own_graph))
+    assert edges(own_graph) is along()
+    del own_graph
     gc.collect()
     assert along() is None
 

@@ -29,21 +29,21 @@ RUNS = [
 
 def lines(drawing: Any, panel: int = 0) -> dict[str, tuple[list[float], list[float]]]:
     """The named lines of a panel."""
-    found = {line.get_label(): line for line in drawing.axes[panel].get_lines()}
-    return {n: (list(x.get_xdata()), list(x.get_ydata())) for n, x in found.items() if not n.startswith("_")}
+    by_label = {line.get_label(): line for line in drawing.axes[panel].get_lines()}
+    return {n: (list(x.get_xdata()), list(x.get_ydata())) for n, x in by_label.items() if not n.startswith("_")}
 
 
 # Cactus plots
 
 
 def test_a_cactus_plot_climbs_to_the_share_solved():
-    found = lines(plots.cactus(RUNS))
-    assert list(found) == ["babsr", "gnn", "mip"]
-    x, y = found["gnn"]
+    drawn = lines(plots.cactus(RUNS))
+    assert list(drawn) == ["babsr", "gnn", "mip"]
+    x, y = drawn["gnn"]
     assert x[1:-1] == [1.5**k for k in range(5)]
     assert y[-1] == pytest.approx(100 * 5 / 6)
     assert x[-1] == 100.0  # level up to the time limit
-    assert found["mip"][1][-1] == pytest.approx(50.0)
+    assert drawn["mip"][1][-1] == pytest.approx(50.0)
 
 
 @pytest.mark.parametrize("figure", ["branches", "bounds"])
@@ -99,9 +99,9 @@ def points(drawing: Any) -> list[tuple[float, float]]:
 
 def test_what_is_not_solved_lies_on_the_edge():
     drawing = plots.scatter(RUNS, "babsr", "gnn")
-    found = points(drawing)
-    assert found[:-1] == [(2.0**k, 1.5**k) for k in range(5)]
-    x, edge = found[-1]
+    drawn = points(drawing)
+    assert drawn[:-1] == [(2.0**k, 1.5**k) for k in range(5)]
+    x, edge = drawn[-1]
     assert x == 32.0
     assert 100.0 < edge < drawing.axes[0].get_ylim()[1]
 
@@ -131,9 +131,9 @@ TRACKS = {"babsr": [(0.1, -3.0), (1.0, -2.0), (9.0, -1.0)], "gnn": [(0.1, -3.0),
 
 
 def test_what_is_known_stays_known_until_the_end():
-    found = lines(plots.anytime(TRACKS, limit=10.0))
-    assert (found["babsr"][0][-1], found["babsr"][1][-1]) == (10.0, -1.0)
-    assert found["gnn"][0][-1] == 2.0  # proved
+    drawn = lines(plots.anytime(TRACKS, limit=10.0))
+    assert (drawn["babsr"][0][-1], drawn["babsr"][1][-1]) == (10.0, -1.0)
+    assert drawn["gnn"][0][-1] == 2.0  # proved
 
 
 def test_bounds_that_are_not_known_yet_are_left_out():

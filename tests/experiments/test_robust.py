@@ -40,22 +40,22 @@ def test_margins_are_those_of_the_proved_linear_bounds(eps: float) -> None:
     model, (x, labels) = small_network(), batch()
     network, deadline = read_module(model, SHAPE), Deadline.after(None)
     margins = worst_margins(model, x, labels, eps)
-    for point, label, ours in zip(x.flatten(1), labels, margins, strict=True):
-        where = region_by_intervals(network, Box(point - eps, point + eps))
-        unknown = torch.full_like(where.bounds.lower, torch.inf)
+    for point, label, margin in zip(x.flatten(1), labels, margins, strict=True):
+        region = region_by_intervals(network, Box(point - eps, point + eps))
+        unknown = torch.full_like(region.bounds.lower, torch.inf)
         alone = Bounds(-unknown, unknown)
-        swept = _sweep(network, settled_with(where, alone), None, ParallelSlopes(), deadline, only_ambiguous=False)
+        swept = _sweep(network, settled_with(region, alone), None, ParallelSlopes(), deadline, only_ambiguous=False)
         rows = torch.eye(4, dtype=torch.float64)[label] - torch.eye(4, dtype=torch.float64)
-        where = settled_with(settled(network, where), swept)
-        proved = bound_functionals(network, where, len(network.nodes) - 1, rows[None], by_slopes(ParallelSlopes()))
-        torch.testing.assert_close(ours.detach(), proved.lower[0], rtol=1e-9, atol=1e-9)
+        region = settled_with(settled(network, region), swept)
+        proved = bound_functionals(network, region, len(network.nodes) - 1, rows[None], by_slopes(ParallelSlopes()))
+        torch.testing.assert_close(margin.detach(), proved.lower[0], rtol=1e-9, atol=1e-9)
 
 
-def settled_with(where, bounds: Bounds):
+def settled_with(region, bounds: Bounds):
     """The region with other ReLU bounds, and nothing else changed."""
     from dataclasses import replace
 
-    return replace(where, bounds=bounds)
+    return replace(region, bounds=bounds)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -49,10 +49,10 @@ def test_seconds_without_an_answer_are_the_limit(made, charged, par2):
 
 @given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=20))
 def test_the_geometric_mean_is_between_the_least_and_the_arithmetic(values):
-    found = Average.of(values)
-    assert found is not None
-    assert min(values) * (1 - 1e-9) <= found.geometric <= found.arithmetic * (1 + 1e-9)
-    assert geometric_mean([3 * v for v in values]) == pytest.approx(3 * found.geometric)
+    average = Average.of(values)
+    assert average is not None
+    assert min(values) * (1 - 1e-9) <= average.geometric <= average.arithmetic * (1 + 1e-9)
+    assert geometric_mean([3 * v for v in values]) == pytest.approx(3 * average.geometric)
 
 
 def test_averages_of_little():
@@ -79,17 +79,17 @@ def test_figures_of_every_end():
         run("a", "u", verdict="unknown"),
         failure("a", "e"),
     ]
-    found = compare(runs).figures("a")
-    assert (found.runs, found.verified, found.falsified, found.timeouts, found.unknown, found.errors) == (
+    figures = compare(runs).figures("a")
+    assert (figures.runs, figures.verified, figures.falsified, figures.timeouts, figures.unknown, figures.errors) == (
         *(7, 3, 1),
         *(1, 1, 1),
     )
-    assert found.solved == 4
-    assert found.unsolved_share == pytest.approx(3 / 7)
-    assert found.seconds.arithmetic == pytest.approx((4 * 2 + 3 * 100) / 7)
-    assert found.par2 == pytest.approx((4 * 2 + 3 * 200) / 7)
-    assert found.branches is not None
-    assert (found.branches.count, found.branches.arithmetic) == (4, 4.0)
+    assert figures.solved == 4
+    assert figures.unsolved_share == pytest.approx(3 / 7)
+    assert figures.seconds.arithmetic == pytest.approx((4 * 2 + 3 * 100) / 7)
+    assert figures.par2 == pytest.approx((4 * 2 + 3 * 200) / 7)
+    assert figures.branches is not None
+    assert (figures.branches.count, figures.branches.arithmetic) == (4, 4.0)
 
 
 def test_branches_are_averaged_over_what_every_search_solved():
@@ -98,9 +98,9 @@ def test_branches_are_averaged_over_what_every_search_solved():
         *(run("b", p, branches=n) for p, n in (("p", 4), ("q", 4))),
         timeout("b", "r"),
     ]
-    found = compare(runs)
-    assert found.common == (("nets/net.onnx", "p"), ("nets/net.onnx", "q"))
-    a, b = (found.figures(name).branches for name in "ab")
+    comparison = compare(runs)
+    assert comparison.common == (("nets/net.onnx", "p"), ("nets/net.onnx", "q"))
+    a, b = (comparison.figures(name).branches for name in "ab")
     assert a is not None
     assert b is not None
     assert (a.arithmetic, b.arithmetic) == (3.0, 4.0)
@@ -109,48 +109,48 @@ def test_branches_are_averaged_over_what_every_search_solved():
 
 def test_nodes_of_a_foreign_solver_are_no_branches():
     runs = [run("a", "p"), run("a", "q"), run("mip", "p", bounder="highs", branches=1), timeout("mip", "q")]
-    found = compare(runs)
-    assert found.common_to == ("a",)
-    assert len(found.common) == 2  # MIPplanet does not decide what is common, as in the paper
-    assert found.figures("mip").branches is None
+    comparison = compare(runs)
+    assert comparison.common_to == ("a",)
+    assert len(comparison.common) == 2  # MIPplanet does not decide what is common, as in the paper
+    assert comparison.figures("mip").branches is None
     with pytest.raises(BadInput, match="mip does not count branches as a search does; compare seconds"):
-        found.wins("a", "mip")
-    assert found.wins("a", "mip", "seconds").only_first == 1
+        comparison.wins("a", "mip")
+    assert comparison.wins("a", "mip", "seconds").only_first == 1
     named = compare(runs, common_to=["a", "mip"])
     assert len(named.common) == 1
     assert named.figures("mip").branches is not None
 
 
 def test_a_method_that_solved_nothing_does_not_take_the_rest_with_it():
-    found = compare([run("a", "p"), timeout("b", "p")])
-    assert found.common_to == ("a",)
-    assert any("solved nothing" in note and "b" in note for note in found.notes)
-    assert found.figures("b").branches is None
+    comparison = compare([run("a", "p"), timeout("b", "p")])
+    assert comparison.common_to == ("a",)
+    assert any("solved nothing" in note and "b" in note for note in comparison.notes)
+    assert comparison.figures("b").branches is None
 
 
 def test_nothing_solved_by_every_search():
-    found = compare([run("a", "p"), timeout("a", "q"), timeout("b", "p"), run("b", "q")])
-    assert found.common == ()
-    assert found.figures("a").branches is None
+    comparison = compare([run("a", "p"), timeout("a", "q"), timeout("b", "p"), run("b", "q")])
+    assert comparison.common == ()
+    assert comparison.figures("a").branches is None
 
 
 def test_proofs_at_the_root_shift_the_geometric_mean():
-    found = compare([run("a", "p", branches=0), run("a", "q", branches=3)])
-    branches = found.figures("a").branches
+    comparison = compare([run("a", "p", branches=0), run("a", "q", branches=3)])
+    branches = comparison.figures("a").branches
     assert branches is not None
     assert branches.geometric == pytest.approx(1.0)
 
 
 def test_the_last_of_several_runs_counts():
-    found = compare([failure("a", "p"), run("a", "p", 7.0)])
-    assert found.figures("a").seconds.arithmetic == 7.0
-    assert any("1 runs are there again" in note for note in found.notes)
+    comparison = compare([failure("a", "p"), run("a", "p", 7.0)])
+    assert comparison.figures("a").seconds.arithmetic == 7.0
+    assert any("1 runs are there again" in note for note in comparison.notes)
 
 
 def test_properties_that_not_all_were_asked_are_left_out():
-    found = compare([run("a", "p", 1.0), run("a", "q", 50.0), run("b", "p")])
-    assert found.figures("a").seconds.arithmetic == 1.0
-    assert "1 of 2 properties are left out: not run by all" in found.notes
+    comparison = compare([run("a", "p", 1.0), run("a", "q", 50.0), run("b", "p")])
+    assert comparison.figures("a").seconds.arithmetic == 1.0
+    assert "1 of 2 properties are left out: not run by all" in comparison.notes
 
 
 def test_methods_in_the_order_asked_for():
@@ -197,17 +197,17 @@ def test_wins_are_losses_seen_from_the_other_side(rows):
     for k, (m, n, first, second) in enumerate(rows):
         runs += [(run if first else timeout)("a", f"p{k}", 5.0, branches=m)]
         runs += [(run if second else timeout)("b", f"p{k}", 6.0, branches=n)]
-    found = compare(runs)
-    there, back = found.wins("a", "b"), found.wins("b", "a")
-    assert (there.wins, there.ties, there.only_first) == (back.losses, back.ties, back.only_second)
-    assert there.both + there.only_first + there.only_second + there.neither == there.instances == len(rows)
+    comparison = compare(runs)
+    forth, back = comparison.wins("a", "b"), comparison.wins("b", "a")
+    assert (forth.wins, forth.ties, forth.only_first) == (back.losses, back.ties, back.only_second)
+    assert forth.both + forth.only_first + forth.only_second + forth.neither == forth.instances == len(rows)
 
 
 # Bad input
 
 
 @pytest.mark.parametrize(
-    ("runs", "asked", "says"),
+    ("runs", "options", "says"),
     [
         ([], {}, "there are no runs to make a table of"),
         ([run("a", "p")], {"methods": []}, "there are no runs to make a table of"),
@@ -225,14 +225,14 @@ def test_wins_are_losses_seen_from_the_other_side(rows):
         ([run("a", "p", None)], {}, "solved in no known time"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(runs, asked, says):
+def test_what_cannot_be_compared_is_refused(runs, options, says):
     with pytest.raises(BadInput, match=says):
-        compare(runs, **asked)
+        compare(runs, **options)
 
 
 def test_mixed_limits_may_be_flagged_instead():
-    found = compare([run("a", "p"), run("b", "p", timeout=20.0)], strict=False)
-    assert any("several time limits" in note and "not comparable" in note for note in found.notes)
+    comparison = compare([run("a", "p"), run("b", "p", timeout=20.0)], strict=False)
+    assert any("several time limits" in note and "not comparable" in note for note in comparison.notes)
 
 
 def test_another_limit_for_another_property_is_fine():
@@ -253,9 +253,9 @@ def test_a_comparison_has_no_other_methods():
 
 def test_the_difficulty_is_the_propertys():
     runs = [run("a", "p", difficulty="hard"), run("b", "p"), run("a", "q", difficulty="easy"), run("b", "r")]
-    found = grouped(runs, "difficulty")
-    assert {name: len(part) for name, part in found.items()} == {"easy": 1, "hard": 2, "unknown": 1}
-    assert list(found) == ["easy", "hard", "unknown"]
+    groups = grouped(runs, "difficulty")
+    assert {name: len(part) for name, part in groups.items()} == {"easy": 1, "hard": 2, "unknown": 1}
+    assert list(groups) == ["easy", "hard", "unknown"]
 
 
 def test_networks_are_told_by_their_files_names():
@@ -266,8 +266,8 @@ def test_networks_are_told_by_their_files_names():
 
 def test_difficulty_by_how_long_a_method_took():
     runs = [run("a", "p", 1.0), run("a", "q", 10.0), timeout("a", "r"), run("b", "q", 1.0), run("b", "s")]
-    found = with_difficulty(runs, "a", (5.0, 50.0))
-    assert [(r["method"], r["property"], r["difficulty"]) for r in found] == [
+    graded = with_difficulty(runs, "a", (5.0, 50.0))
+    assert [(r["method"], r["property"], r["difficulty"]) for r in graded] == [
         ("a", "p", "easy"),
         ("a", "q", "medium"),
         ("a", "r", "hard"),
@@ -295,17 +295,17 @@ def test_each_property_counts_the_same_for_dependence():
         failure("g", "s", learnt_decisions=1),
         run("h", "p"),
     ]
-    found = dependence(runs, "g")
-    assert found is not None
-    assert (found.runs, found.backup, found.least, found.most) == pytest.approx((2, 0.3, 0.1, 0.5))
-    assert found.learnt == pytest.approx(0.7)
+    shares = dependence(runs, "g")
+    assert shares is not None
+    assert (shares.runs, shares.backup, shares.least, shares.most) == pytest.approx((2, 0.3, 0.1, 0.5))
+    assert shares.learnt == pytest.approx(0.7)
     assert dependence(runs, "h") is None
 
 
 def test_costs_are_totals_over_totals():
     part = compare([run("a", "p", 1.0, branches=10, bounds=100), run("a", "q", 3.0, branches=30, bounds=100)])
-    found = cost(part, "a")
-    assert (found.per_branch, found.per_decision, found.per_bound) == pytest.approx((0.1, 0.2, 0.02))
+    costs = cost(part, "a")
+    assert (costs.per_branch, costs.per_decision, costs.per_bound) == pytest.approx((0.1, 0.2, 0.02))
     assert cost(compare([run("a", "p", branches=0)]), "a").per_branch is None
 
 

@@ -94,7 +94,7 @@ def test_geometric_means_say_so():
 
 
 @pytest.mark.parametrize(
-    ("runs", "asked", "says"),
+    ("runs", "options", "says"),
     [
         ([], {}, "there are no runs"),
         (RUNS, {"methods": ["fsb"]}, "no runs of 'fsb'"),
@@ -102,9 +102,9 @@ def test_geometric_means_say_so():
         ([run("a", "p"), run("b", "q")], {}, "no property was given to every one"),
     ],
 )
-def test_bad_input(runs, asked, says):
+def test_bad_input(runs, options, says):
     with pytest.raises(BadInput, match=says):
-        tables.performance(runs, **asked)
+        tables.performance(runs, **options)
 
 
 def test_summary_counts_errors_apart():

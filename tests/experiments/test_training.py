@@ -57,10 +57,10 @@ def test_architectures_have_the_papers_relus(dataset, name, relus):
 
 def test_the_papers_networks_have_these_architectures(bough_data):
     for name in ("base", "wide", "deep"):
-        theirs = load_network(bough_data / "data" / "networks" / f"cifar_{name}_kw.onnx").network
-        ours = read_module(architecture("cifar10", name).build().eval(), (3, 32, 32))
-        assert [n.shape for n in ours.nodes if n.op.__class__.__name__ == "Relu"] == [
-            n.shape for n in theirs.nodes if n.op.__class__.__name__ == "Relu"
+        published = load_network(bough_data / "data" / "networks" / f"cifar_{name}_kw.onnx").network
+        built = read_module(architecture("cifar10", name).build().eval(), (3, 32, 32))
+        assert [n.shape for n in built.nodes if n.op.__class__.__name__ == "Relu"] == [
+            n.shape for n in published.nodes if n.op.__class__.__name__ == "Relu"
         ]
 
 
@@ -97,9 +97,9 @@ def quiet(words: str, done: int, total: int) -> None:
 
 def run(folder: Path, examples, recipe: NetworkRecipe = QUICK, seconds: float | None = None, lines=None):
     folder.mkdir(exist_ok=True)
-    told = (lambda line: None) if lines is None else lines.append
+    report = (lambda line: None) if lines is None else lines.append
     built = tiny(examples[0].source)
-    return train(built, recipe, examples, folder, told, quiet, evaluated=40, limit=Deadline.after(seconds))
+    return train(built, recipe, examples, folder, report, quiet, evaluated=40, limit=Deadline.after(seconds))
 
 
 def test_training_learns_and_is_exported(tmp_path, examples):
@@ -126,8 +126,8 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, example
     whole = run(tmp_path / "whole", examples, recipe)
     for epochs in (1, 3, 4):
         parts = run(tmp_path / "parts", examples, replace(recipe, epochs=epochs))
-    for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for resumed, uninterrupted in zip(parts.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(resumed, uninterrupted)
 
 
 def test_a_training_killed_while_it_wrote_has_one_line_for_each_epoch(tmp_path, examples):
@@ -193,14 +193,14 @@ def test_the_authors_recipe_is_the_default_for_cifar():
 
 def test_moved_images_are_moved_and_mirrored():
     pixels = torch.arange(1, 65, dtype=torch.uint8).reshape(1, 1, 8, 8).expand(200, 1, 8, 8)
-    seen = moved(pixels, torch.Generator().manual_seed(0), by=2)
+    augmented = moved(pixels, torch.Generator().manual_seed(0), by=2)
     candidates = set()
     for image in (pixels[0, 0], pixels[0, 0].flip(1)):
         padded = torch.nn.functional.pad(image[None], (2, 2, 2, 2))[0]
         candidates |= {tuple(padded[i : i + 8, j : j + 8].reshape(-1).tolist()) for i in range(5) for j in range(5)}
-    found = {tuple(image.reshape(-1).tolist()) for image in seen}
-    assert found <= candidates
-    assert len(found) > 40  # of 50
+    distinct = {tuple(image.reshape(-1).tolist()) for image in augmented}
+    assert distinct <= candidates
+    assert len(distinct) > 40  # of 50
 
 
 def test_evaluation_counts_what_it_says(examples):
@@ -229,24 +229,24 @@ def data_folder(tmp_path: Path) -> Path:
 
 
 def test_the_command_trains_goes_on_and_refuses(tmp_path, capsys):
-    asked = ["--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
-    asked += ["--out", str(tmp_path / "out"), "--batch", "10", "--evaluate", "5", "--device", "cpu", "--epochs", "2"]
-    assert main([*asked, "--limit-seconds", "0"]) == 3
-    assert main([*asked, "--resume"]) == 2
+    words = ["--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
+    words += ["--out", str(tmp_path / "out"), "--batch", "10", "--evaluate", "5", "--device", "cpu", "--epochs", "2"]
+    assert main([*words, "--limit-seconds", "0"]) == 3
+    assert main([*words, "--resume"]) == 2
     assert "no training to go on with" in capsys.readouterr().err
-    assert main(asked) == 0
-    said = capsys.readouterr()
-    assert said.out.strip() == str(tmp_path / "out" / "mnist_base.onnx")
-    assert "epoch 2/2" in said.err
-    assert "not certified" in said.err
-    assert main(asked) == 2
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == str(tmp_path / "out" / "mnist_base.onnx")
+    assert "epoch 2/2" in printed.err
+    assert "not certified" in printed.err
+    assert main(words) == 2
     assert "--resume" in capsys.readouterr().err
-    assert main([*asked, "--resume"]) == 0
+    assert main([*words, "--resume"]) == 0
     assert "is finished" in capsys.readouterr().err
-    assert main([*asked, "--resume", "--eps", "0.2"]) == 2
+    assert main([*words, "--resume", "--eps", "0.2"]) == 2
     assert "belongs to another training" in capsys.readouterr().err
-    asked[3] = "wide"
-    assert main([*asked, "--resume"]) == 2
+    words[3] = "wide"
+    assert main([*words, "--resume"]) == 2
     assert "belongs to another training" in capsys.readouterr().err
 
 
@@ -265,16 +265,16 @@ def test_the_command_trains_goes_on_and_refuses(tmp_path, capsys):
     ],
 )
 def test_bad_options_are_refused_before_anything_is_written(tmp_path, capsys, words, said):
-    asked = ["--dataset", "mnist", "--arch", "base", "--out", str(tmp_path / "out"), *words]
-    assert main(asked) == 2
+    arguments = ["--dataset", "mnist", "--arch", "base", "--out", str(tmp_path / "out"), *words]
+    assert main(arguments) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    asked = ["--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
-    assert main([*asked, "--out", str(tmp_path / "file" / "out")]) == 2
+    words = ["--dataset", "mnist", "--arch", "base", "--data", str(data_folder(tmp_path))]
+    assert main([*words, "--out", str(tmp_path / "file" / "out")]) == 2
     assert "cannot create the folder" in capsys.readouterr().err
 
 

@@ -129,8 +129,8 @@ def test_running_out_of_time_is_no_fault_of_the_model():
     def late(graph: Graph, scene: Scene) -> Tensor:
         raise OutOfTime(graph, scene)
 
-    asked = hard_case("dense", 5, safe=True).problem
-    result = search(Search(asked, BOUNDERS["lp"], Learnt(Told(late)), NoAttack(), NEVER))
+    problem = hard_case("dense", 5, safe=True).problem
+    result = search(Search(problem, BOUNDERS["lp"], Learnt(Told(late)), NoAttack(), NEVER))
     assert result.verdict is Verdict.TIMEOUT
     assert result.remarks == ()
 
@@ -139,25 +139,25 @@ def look_at(session: AbstractSession, domains: DomainBatch) -> CountedLookAhead:
     return CountedLookAhead(session, NEVER, domains)
 
 
-def decided(rule: AbstractBrancher[Any], asked: Problem, session: AbstractSession, domains: DomainBatch) -> list[int]:
+def decided(rule: AbstractBrancher[Any], problem: Problem, session: AbstractSession, domains: DomainBatch) -> list[int]:
     """What a rule that remembers nothing yet chooses."""
     look = look_at(session, domains)
-    chosen: list[int] = rule.decide(rule.prepare(asked), domains, look).neurons.tolist()
+    chosen: list[int] = rule.decide(rule.prepare(problem), domains, look).neurons.tolist()
     return chosen
 
 
 @pytest.mark.parametrize("bounds", BOUNDERS)
 def test_the_highest_score_of_the_ambiguous_is_chosen(bounds):
     for kind in KINDS:
-        asked = hard_case(kind, 5, safe=True).problem
-        session, domains = open_domains(asked, BOUNDERS[bounds])
+        problem = hard_case(kind, 5, safe=True).problem
+        session, domains = open_domains(problem, BOUNDERS[bounds])
         relaxed = relaxation_of(session, domains)
         # the highest score of all is that of the ReLU with the highest number, ambiguous or not
         rule = Learnt(Told(lambda graph, scene: graph.neurons.float().expand(len(scene), -1)), chunk=2)
-        for row, chosen in enumerate(decided(rule, asked, session, domains)):
+        for row, chosen in enumerate(decided(rule, problem, session, domains)):
             ambiguous = domains.bounds.ambiguous()[row].nonzero()[:, 0]
             assert chosen == max(n for n in ambiguous.tolist() if n in relaxed.neurons.tolist())
-        many = rule.rank(rule.prepare(asked), domains, look_at(session, domains), 2)
+        many = rule.rank(rule.prepare(problem), domains, look_at(session, domains), 2)
         some = domains.bounds.ambiguous().sum(dim=1) >= 2
         assert all(a > b for a, b in many[some].tolist())
 
@@ -167,16 +167,16 @@ def test_the_highest_score_of_the_ambiguous_is_chosen(bounds):
 def test_a_domain_is_decided_by_itself(kind, bounds, monkeypatch):
     """Those that fall back and those that do not, in one batch or one at a time."""
     ascend_in_float64(monkeypatch)
-    asked = hard_case(kind, 5, safe=True).problem
-    session, domains = open_domains(asked, BOUNDERS[bounds])
+    problem = hard_case(kind, 5, safe=True).problem
+    session, domains = open_domains(problem, BOUNDERS[bounds])
     for rule in (
         Learnt(Told(noise), Widest(), chunk=4),
         Learnt(Told(partly), Widest()),
         FailSafe(Learnt(Told(noise)), Widest(), 0.3),
         FailSafe(Learnt(Told(partly), FailSafe(Widest(), BaBSR(), 0.5)), Widest(), 0.3),
     ):
-        together = decided(rule, asked, session, domains)
-        alone = [decided(rule, asked, session, domains[torch.tensor([d])])[0] for d in range(len(domains))]
+        together = decided(rule, problem, session, domains)
+        alone = [decided(rule, problem, session, domains[torch.tensor([d])])[0] for d in range(len(domains))]
         assert together == alone
 
 
@@ -202,24 +202,24 @@ class Fixed(AbstractBrancher[None]):
 @pytest.mark.parametrize("threshold", [0.0, 0.2, 0.5, 2.0])
 def test_the_better_of_both_is_kept(kind, threshold):
     """Against brute force; and the backup is only asked, and bounded, where the rule's choice gains too little."""
-    asked = hard_case(kind, 5, safe=True).problem
-    session, domains = open_domains(asked, BOUNDERS["lp"])
+    problem = hard_case(kind, 5, safe=True).problem
+    session, domains = open_domains(problem, BOUNDERS["lp"])
     first, second = Fixed(0), Fixed(1)
     rule, ahead = FailSafe(first, second, threshold), look_at(session, domains)
-    decision = rule.decide(rule.prepare(asked), domains, ahead)
+    decision = rule.decide(rule.prepare(problem), domains, ahead)
     choices = [Fixed(place).decide(None, domains).neurons for place in (0, 1)]
     gains = []
     for chosen in choices:
         children = session.bound(split(domains, chosen), 0.0, NEVER).domains.lower
         gains.append(improvements(domains.lower, children.reshape(-1, 1, 2))[:, 0])
     low = gains[0] < threshold
-    wanted = torch.where(low & (gains[1] > gains[0]), choices[1], choices[0])
-    assert decision.neurons.tolist() == wanted.tolist()
+    expected = torch.where(low & (gains[1] > gains[0]), choices[1], choices[0])
+    assert decision.neurons.tolist() == expected.tolist()
     assert second.asked == int(low.sum())
     differ = low & (choices[0] != choices[1])
     assert ahead.count == 2 * len(domains) + 2 * int(differ.sum())
     assert decision.own is not None
-    assert decision.own.tolist() == (wanted == choices[0]).tolist()
+    assert decision.own.tolist() == (expected == choices[0]).tolist()
     notes = rule.notes(decision.memory)
     assert notes["learnt_decisions"] == int(decision.own.sum())
     assert notes["learnt_decisions"] + notes["backup_decisions"] == len(domains)
@@ -243,8 +243,8 @@ def test_the_same_choice_costs_nothing_more(bounds):
 def test_children_that_were_looked_at_are_those_of_the_step(bounds, monkeypatch):
     ascend_in_float64(monkeypatch)
     for kind in KINDS:
-        asked = hard_case(kind, 5, safe=True).problem
-        session, domains = open_domains(asked, BOUNDERS[bounds])
+        problem = hard_case(kind, 5, safe=True).problem
+        session, domains = open_domains(problem, BOUNDERS[bounds])
         chosen = Fixed(1).decide(None, domains).neurons
         ahead, half = look_at(session, domains), torch.arange(0, len(domains), 2)
         ahead.children(half, chosen[half])
@@ -255,14 +255,14 @@ def test_children_that_were_looked_at_are_those_of_the_step(bounds, monkeypatch)
         order, other = _order(bounded.domains), _order(fresh.domains)
         assert torch.equal(bounded.domains.signs[order], fresh.domains.signs[other])
         assert torch.equal(bounded.domains.clause[order], fresh.domains.clause[other])
-        ours, theirs = bounded.domains.lower[order].clamp(max=0), fresh.domains.lower[other].clamp(max=0)
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)  # above the cutoff any bound will do
+        computed, expected = bounded.domains.lower[order].clamp(max=0), fresh.domains.lower[other].clamp(max=0)
+        torch.testing.assert_close(computed, expected, rtol=1e-6, atol=1e-9)  # above the cutoff any bound will do
         spared = before - ahead.count
         assert spared >= 2 * len(half)  # those of the other half that happen to be the first ReLU, too
         assert len(bounded.points) == len(bounded.owners())
-        boxes = torch.tensor([c.box for c in asked.clauses])[bounded.domains.clause[bounded.owners()]]
+        boxes = torch.tensor([c.box for c in problem.clauses])[bounded.domains.clause[bounded.owners()]]
         for point, box in zip(bounded.points, boxes.tolist(), strict=True):
-            within = asked.property.boxes[box]
+            within = problem.property.boxes[box]
             assert bool(((point >= within.lower) & (point <= within.upper)).all())
 
 
@@ -274,10 +274,10 @@ def _order(domains: DomainBatch) -> Tensor:
 
 
 def test_a_relative_threshold_follows_what_is_usual():
-    asked = hard_case("dense", 0, safe=True).problem
-    session, domains = open_domains(asked, BOUNDERS["lp"])
+    problem = hard_case("dense", 0, safe=True).problem
+    session, domains = open_domains(problem, BOUNDERS["lp"])
     rule = FailSafe(Fixed(0), Fixed(1), threshold=0.5, relative=True)
-    memory = rule.prepare(asked)
+    memory = rule.prepare(problem)
     assert memory.usual == 1.0  # the threshold is the published one at first
     for _ in range(3):
         memory = rule.decide(memory, domains, look_at(session, domains)).memory
@@ -289,19 +289,19 @@ def test_a_relative_threshold_follows_what_is_usual():
     assert memory.usual < 1.0
 
 
-@pytest.mark.parametrize(("least", "asked"), [(0.0, 1), (0.2, 1), (1.0, 0)])
-def test_a_few_failures_may_stand(least, asked):
+@pytest.mark.parametrize(("least", "calls"), [(0.0, 1), (0.2, 1), (1.0, 0)])
+def test_a_few_failures_may_stand(least, calls):
     case = hard_case("dense", 0, safe=True).problem
     session, domains = open_domains(case, BOUNDERS["lp"])
     domains, backup = domains[torch.arange(3)], Fixed(1)
     rule = FailSafe(Fixed(0), backup, least=least)
-    found, _ = FailSafe(Fixed(0), Fixed(1), threshold=2.0).compare(
+    compared, _ = FailSafe(Fixed(0), Fixed(1), threshold=2.0).compare(
         rule.prepare(case), domains, look_at(session, domains)
     )
-    between = float(found.gain.sort().values[:2].mean())  # one of three is below it
+    between = float(compared.gain.sort().values[:2].mean())  # one of three is below it
     rule = replace(rule, threshold=between)
     memory = rule.decide(rule.prepare(case), domains, look_at(session, domains)).memory
-    assert (backup.asked, memory.tried) == (asked, asked)
+    assert (backup.asked, memory.tried) == (calls, calls)
 
 
 def test_what_is_ranked_is_the_rules_own():
@@ -310,11 +310,11 @@ def test_what_is_ranked_is_the_rules_own():
     session, domains = open_domains(case, BOUNDERS["lp"])
     domains = domains[domains.bounds.ambiguous().sum(dim=1) >= 2]
     rule, ahead = Learnt(Told(noise)), look_at(session, domains)
-    wanted = rule.rank(rule.prepare(case), domains, ahead, 2)
-    assert wanted.shape == (len(domains), 2)
+    ranked = rule.rank(rule.prepare(case), domains, ahead, 2)
+    assert ranked.shape == (len(domains), 2)
     wrapped: tuple[AbstractBrancher[Any], ...] = (FailSafe(rule, threshold=2.0), Online(rule, threshold=2.0))
     for safe in wrapped:
-        assert torch.equal(safe.rank(safe.prepare(case), domains, ahead, 2), wanted)
+        assert torch.equal(safe.rank(safe.prepare(case), domains, ahead, 2), ranked)
     assert ahead.count == 0
 
 
@@ -328,8 +328,8 @@ def test_the_model_is_not_changed_by_a_search():
 
 
 def test_a_deadline_stops_the_look_ahead():
-    asked = hard_case("dense", 0, safe=True).problem
-    session, domains = open_domains(asked, BOUNDERS["dual"])
+    problem = hard_case("dense", 0, safe=True).problem
+    session, domains = open_domains(problem, BOUNDERS["dual"])
     ahead = CountedLookAhead(session, Deadline.after(0.0), domains)
     with pytest.raises(OutOfTime):
         ahead.children(torch.arange(len(domains)), Fixed(0).decide(None, domains).neurons)

@@ -78,19 +78,19 @@ def collected(count: int = 3, seed: int = 0) -> Collected:
     return Collected(Samples(graph, Scene(**arrays), children), torch.arange(count) * 3)
 
 
-def arrays_of(found: Collected) -> dict[str, torch.Tensor]:
-    mine = found.samples
-    shared = {"neurons": mine.graph.neurons, "passing": mine.graph.passing, "step": found.step}
-    shared |= {name: array for name, array in mine.optional().items() if array is not None}
-    return {**shared, "children": mine.children, **mine.scene.named()}
+def arrays_of(stored: Collected) -> dict[str, torch.Tensor]:
+    samples = stored.samples
+    shared = {"neurons": samples.graph.neurons, "passing": samples.graph.passing, "step": stored.step}
+    shared |= {name: array for name, array in samples.optional().items() if array is not None}
+    return {**shared, "children": samples.children, **samples.scene.named()}
 
 
 def assert_same(a: Collected, b: Collected) -> None:
     """To the last bit."""
-    theirs = arrays_of(b)
+    expected = arrays_of(b)
     for name, array in arrays_of(a).items():
-        assert array.dtype == theirs[name].dtype, name
-        assert array.contiguous().numpy().tobytes() == theirs[name].contiguous().numpy().tobytes(), name
+        assert array.dtype == expected[name].dtype, name
+        assert array.contiguous().numpy().tobytes() == expected[name].contiguous().numpy().tobytes(), name
 
 
 class Folder:
@@ -138,28 +138,28 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.mark.parametrize("more", [(), ("halves",), ("sizes", "allowed")], ids=["relus", "inputs", "trees"])
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_a_shard_comes_back_as_it_went_in(tmp_path, count, more):
-    card, found, path = replace(CARD, samples=count, sha256="ab"), collected(count), tmp_path / "one.safetensors"
+    card, original, path = replace(CARD, samples=count, sha256="ab"), collected(count), tmp_path / "one.safetensors"
     shapes = {"halves": (count, 4, 2), "sizes": (count, 5), "allowed": (count,)}
     arrays: dict[str, Any] = {name: torch.randn(shapes[name], generator=generator(9)) for name in more}
     if "sizes" in more:  # strong branching tried nothing then
-        arrays["children"] = torch.full_like(found.samples.children, -torch.inf)
-    found = replace(found, samples=replace(found.samples, **arrays))
-    path.write_bytes(encode(card, found))
+        arrays["children"] = torch.full_like(original.samples.children, -torch.inf)
+    original = replace(original, samples=replace(original.samples, **arrays))
+    path.write_bytes(encode(card, original))
     assert read_card(path) == card
     shard = read_shard(path, network().on(torch.device("cpu"), torch.float32))
     assert shard.card == card
-    assert_same(shard.collected, found)
+    assert_same(shard.collected, original)
     assert {name for name, array in shard.collected.samples.optional().items() if array is not None} == set(more)
-    assert encode(card, found) == encode(card, shard.collected)  # and gives the same file again
+    assert encode(card, original) == encode(card, shard.collected)  # and gives the same file again
 
 
 def test_what_all_samples_share_is_stored_once(tmp_path):
-    path, found = tmp_path / "one.safetensors", collected(3)
-    path.write_bytes(encode(CARD, found))
+    path, original = tmp_path / "one.safetensors", collected(3)
+    path.write_bytes(encode(CARD, original))
     stored = load_file(path)
     assert {name for name, array in stored.items() if array.shape[0] == 1} == {"input_lower", "input_upper"}
-    scene = replace(found.samples.scene, input_lower=torch.randn(3, 4, generator=generator(9)))
-    other = replace(found, samples=replace(found.samples, scene=scene))
+    scene = replace(original.samples.scene, input_lower=torch.randn(3, 4, generator=generator(9)))
+    other = replace(original, samples=replace(original.samples, scene=scene))
     path.write_bytes(encode(CARD, other))
     assert_same(read_shard(path, network()).collected, other)
 
@@ -187,12 +187,12 @@ def test_all_shards_are_read_in_order_and_the_network_once(folder, monkeypatch):
         return read_network(data)
 
     monkeypatch.setattr(dataset, "read_network", counted)
-    found = list(read_shards(folder.path))
-    assert [shard.card for shard in found] == folder.cards
+    shards = list(read_shards(folder.path))
+    assert [shard.card for shard in shards] == folder.cards
     assert len(reads) == 1
-    for shard in found:
+    for shard in shards:
         assert_same(shard.collected, collected(shard.card.samples, shard.card.image))
-        assert shard.collected.samples.graph.network is found[0].collected.samples.graph.network
+        assert shard.collected.samples.graph.network is shards[0].collected.samples.graph.network
     assert [len(samples) for samples in read(folder.path)] == [card.samples for card in folder.cards]
 
 

@@ -53,7 +53,7 @@ def test_every_column_has_a_row_and_a_name():
 @pytest.mark.parametrize(("kind", "seed", "bounder"), CASES)
 def test_columns_of_ambiguous_relus(kind, seed, bounder):
     problem, graph, scene = seen(kind, seed, bounder)
-    found = features.relus(View(graph, scene), list(ReluColumn)).double().numpy()
+    columns = features.relus(View(graph, scene), list(ReluColumn)).double().numpy()
     bias = local_bias(problem.network).numpy()
     layers = [range(part.start, part.stop) for part in problem.network.slices.values()]
     s = {name: array.double().numpy() for name, array in scene.named().items()}
@@ -96,7 +96,7 @@ def test_columns_of_ambiguous_relus(kind, seed, bounder):
             "depth": s["depth"][d],
         }
         assert list(want) == [column.value for column in ReluColumn]
-        np.testing.assert_allclose(found[d, k], list(want.values()), rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(columns[d, k], list(want.values()), rtol=2e-4, atol=2e-5)
         checked += 1
     assert checked > 20
 
@@ -118,16 +118,16 @@ def test_the_score_is_babsrs_where_slopes_are_its_own():
     nu = torch.where(view.ambiguous, _parallel(view) / view.slope, 0.0)
     zero = torch.zeros_like(nu)
     swapped = Scene(**{**scene[:1].named(), "zero": nu.clamp(min=0), "above": zero, "below": (-nu).clamp(min=0)})
-    mine = features.relus(View(graph, swapped), [ReluColumn.WORSE_SCORE, ReluColumn.DROP])[0].double()
-    torch.testing.assert_close(mine[:, 0], by_hand.score[0, graph.neurons], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(mine[:, 1], by_hand.intercept[0, graph.neurons], rtol=1e-4, atol=1e-5)
+    computed = features.relus(View(graph, swapped), [ReluColumn.WORSE_SCORE, ReluColumn.DROP])[0].double()
+    torch.testing.assert_close(computed[:, 0], by_hand.score[0, graph.neurons], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(computed[:, 1], by_hand.intercept[0, graph.neurons], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "seed", "bounder"), CASES)
 def test_columns_of_the_output(kind, seed, bounder):
     problem, graph, scene = seen(kind, seed, bounder)
     view = View(graph, scene)
-    found = features.output(view, list(OutputColumn)).double().numpy()
+    columns = features.output(view, list(OutputColumn)).double().numpy()
     for d in range(len(scene)):
         c = scene.functional[d].double().numpy()
         values = values_at(problem.network, scene.point[d].double().numpy())
@@ -135,7 +135,7 @@ def test_columns_of_the_output(kind, seed, bounder):
         op = last.op
         bound, value = float(scene.bound[d]), float(c @ values[-1])
         assert hasattr(op, "bias")
-        np.testing.assert_allclose(found[d], [bound, value, bound, float(c @ op.bias.numpy())], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(columns[d], [bound, value, bound, float(c @ op.bias.numpy())], rtol=1e-4, atol=1e-5)
     assert relu_inputs_at(problem.network, scene.point[0].double().numpy()).shape == (problem.network.neurons,)
 
 
@@ -160,10 +160,10 @@ def test_scale_free_columns_do_not_feel_a_layers_scale():
     view = View(graph, Scene(**{**scene.named(), **large, **small}))
     view.wires.__dict__["bias"] = view.wires.bias * times
     try:
-        mine = features.relus(view, SCALE_FREE)
+        scaled = features.relus(view, SCALE_FREE)
     finally:
         view.wires.__dict__["bias"] = view.wires.bias / times
-    torch.testing.assert_close(mine, features.relus(View(graph, scene), SCALE_FREE), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scaled, features.relus(View(graph, scene), SCALE_FREE), rtol=1e-4, atol=1e-5)
 
 
 # The scaled view
@@ -224,15 +224,15 @@ def test_no_scene_makes_a_feature_that_is_not_a_number(data):
     _, graph, scene = seen("convolutional", 4)
     arrays = {name: array.clone() for name, array in scene[:2].named().items()}
     for name in data.draw(st.sets(st.sampled_from(sorted(arrays)), min_size=1)):
-        kept = torch.rand(arrays[name].shape, generator=generator(0)) < data.draw(st.sampled_from([0.0, 0.5]))
-        arrays[name] = torch.where(kept, arrays[name], data.draw(extreme))
+        mask = torch.rand(arrays[name].shape, generator=generator(0)) < data.draw(st.sampled_from([0.0, 0.5]))
+        arrays[name] = torch.where(mask, arrays[name], data.draw(extreme))
     if data.draw(st.booleans()):
         arrays["upper"] = arrays["lower"].clone()
     view = View(graph, Scene(**arrays))
-    for found in (
+    for columns in (
         features.relus(view, list(ReluColumn)),
         features.output(view, list(OutputColumn)),
         ScaledRelus(list(ReluColumn))(view),
         features.ScaledOutput(list(OutputColumn))(view),
     ):
-        assert bool(found.isfinite().all())
+        assert bool(columns.isfinite().all())

@@ -90,10 +90,10 @@ def test_the_relaxations_multipliers_follow_the_same_edges(kind, seed):
 
 def test_edges_go_with_their_graph():
     _, graph, _ = seen("dense", 1)
-    mine = Graph(graph.network, graph.neurons, graph.passing)
-    wires = weakref.ref(wiring(mine))
-    assert wiring(mine) is wires()
-    del mine
+    own_graph = Graph(graph.network, graph.neurons, graph.passing)
+    wires = weakref.ref(wiring(own_graph))
+    assert wiring(own_graph) is wires()
+    del own_graph
     gc.collect()
     assert wires() is None
 
@@ -220,8 +220,8 @@ def test_half_precision_changes_little():
             fresh = wiring(Graph(graph.network, graph.neurons, graph.passing))
             exact = fresh.between, fresh.bias, fresh.output_bias
     assert half.dtype == torch.float32
-    mine = wiring(graph)
-    torch.testing.assert_close(exact, (mine.between, mine.bias, mine.output_bias), rtol=1e-5, atol=1e-6)
+    wires = wiring(graph)
+    torch.testing.assert_close(exact, (wires.between, wires.bias, wires.output_bias), rtol=1e-5, atol=1e-6)
     assert float((half - whole).abs().max()) < 0.05 * float(whole.abs().max())
 
 
@@ -230,13 +230,13 @@ def test_half_precision_changes_little():
 def test_a_gpu_scores_as_a_cpu(preset):
     _, graph, scene = seen("convolutional", 4)
     device = torch.device("cuda")
-    there = Graph(graph.network.on(device, torch.float32), graph.neurons.to(device), graph.passing.to(device))
+    gpu_graph = Graph(graph.network.on(device, torch.float32), graph.neurons.to(device), graph.passing.to(device))
     model = made(preset)
     fit(model, [(graph, scene)])
     with torch.no_grad():
-        here = model(graph, scene)
-        away = model.to(device)(there, scene.to(device)).cpu()
-    assert float((here - away).abs().max()) < 0.05 * float(here.abs().max())
+        on_cpu = model(graph, scene)
+        on_gpu = model.to(device)(gpu_graph, scene.to(device)).cpu()
+    assert float((on_cpu - on_gpu).abs().max()) < 0.05 * float(on_cpu.abs().max())
 
 
 extreme = st.sampled_from([0.0, 1.0, -1.0, 1e-30, 1e30, -1e30, float("inf"), float("-inf"), float("nan")])

@@ -31,19 +31,19 @@ CPU = torch.device("cpu")
 
 
 def looked_at(kind: str, seed: int, bounds: str) -> tuple[Problem, DomainBatch, Graph, Scene]:
-    asked = hard_case(kind, seed, safe=True).problem
-    session, domains = open_domains(asked, BOUNDERS[bounds])
+    problem = hard_case(kind, seed, safe=True).problem
+    session, domains = open_domains(problem, BOUNDERS[bounds])
     relaxed = relaxation_of(session, domains)
-    return asked, domains, Graph.of(asked, domains, relaxed), see(asked, domains, relaxed)
+    return problem, domains, Graph.of(problem, domains, relaxed), see(problem, domains, relaxed)
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_the_relaxations_point_is_where_the_slopes_say(kind, seed):
     _, graph, scene = seen(kind, seed, "dual")
-    found = slopes(graph, scene)
+    slope = slopes(graph, scene)
     width = scene.input_upper - scene.input_lower
-    matters = (found.abs() * width > 1e-4 * (found.abs() * width).amax(dim=1, keepdim=True)) & (width > 0)
-    corner = torch.where(found > 0, scene.input_lower, scene.input_upper)
+    matters = (slope.abs() * width > 1e-4 * (slope.abs() * width).amax(dim=1, keepdim=True)) & (width > 0)
+    corner = torch.where(slope > 0, scene.input_lower, scene.input_upper)
     assert int(matters.sum()) > len(scene)
     torch.testing.assert_close(scene.point[matters], corner[matters], rtol=1e-4, atol=1e-5)
 
@@ -51,71 +51,71 @@ def test_the_relaxations_point_is_where_the_slopes_say(kind, seed):
 @pytest.mark.parametrize("bounds", BOUNDERS)
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_bounds_of_halves_hold_and_are_no_worse_than_the_domains(kind, seed, bounds):
-    asked, domains, graph, scene = looked_at(kind, seed, bounds)
+    problem, domains, graph, scene = looked_at(kind, seed, bounds)
     some = torch.arange(len(domains))[:: max(1, len(domains) // 3)]
-    halves = Halves(asked, BOUNDERS[bounds], asked.network.inputs, NEVER).bound(domains[some], graph, scene[some])
-    assert halves.shape == (len(some), asked.network.inputs, 2)
+    halves = Halves(problem, BOUNDERS[bounds], problem.network.inputs, NEVER).bound(domains[some], graph, scene[some])
+    assert halves.shape == (len(some), problem.network.inputs, 2)
     gained = 0
     for d, row in enumerate(some.tolist()):
-        clause = asked.clauses[int(domains.clause[row])]
-        box = asked.property.boxes[clause.box]
-        for k in range(asked.network.inputs):
+        clause = problem.clauses[int(domains.clause[row])]
+        box = problem.property.boxes[clause.box]
+        for k in range(problem.network.inputs):
             for half, bound in zip(cut(box, k), halves[d, k].tolist(), strict=True):
                 if half.lower[k] == half.upper[k]:
                     assert bound == -torch.inf
                     continue
                 assert bound >= float(scene.bound[row]) - 1e-6
                 gained += bound > float(scene.bound[row]) + 1e-4
-                inside = least(asked, domains, row, half)
+                inside = least(problem, domains, row, half)
                 assert bound <= inside + 1e-5
     assert gained > 0
 
 
-def least(asked: Problem, domains: DomainBatch, row: int, box: Box) -> float:
+def least(problem: Problem, domains: DomainBatch, row: int, box: Box) -> float:
     """The least margin seen at points of a domain in a box."""
     points = samples(box, 400)
-    values = walk.forward(asked.network, points.reshape(-1, *asked.network.input_shape))
+    values = walk.forward(problem.network, points.reshape(-1, *problem.network.input_shape))
     flat = torch.cat(
-        [values[asked.network.nodes[i].inputs[0]].reshape(len(points), -1) for i in asked.network.relus], 1
+        [values[problem.network.nodes[i].inputs[0]].reshape(len(points), -1) for i in problem.network.relus], 1
     )
     inside = ((flat * domains.signs[row]) >= 0).all(dim=1)
-    margins = asked.clauses[int(domains.clause[row])].margins(values[-1].reshape(len(points), -1))
+    margins = problem.clauses[int(domains.clause[row])].margins(values[-1].reshape(len(points), -1))
     return float(margins[inside].min()) if bool(inside.any()) else torch.inf
 
 
 def test_at_the_root_a_half_is_a_problem_of_its_own():
     bounder = PlanetLP(early_stop=False)
-    asked = hard_case("dense", 5, safe=True).problem
-    session = bounder.prepare(asked)
+    problem = hard_case("dense", 5, safe=True).problem
+    session = bounder.prepare(problem)
     root = session.root(torch.inf, NEVER).domains[torch.tensor([0])]
     relaxed = session.relaxed(root, NEVER)
     assert relaxed is not None
-    graph, scene = Graph.of(asked, root, relaxed), see(asked, root, relaxed)
-    halves = Halves(asked, bounder, asked.network.inputs, NEVER).bound(root, graph, scene)
-    clause = asked.property.clauses[0]
-    for k in range(asked.network.inputs):
-        for side, box in enumerate(cut(asked.property.boxes[clause.box], k)):
-            alone = replace(asked, property=Property((box,), (replace(clause, box=0),)))
+    graph, scene = Graph.of(problem, root, relaxed), see(problem, root, relaxed)
+    halves = Halves(problem, bounder, problem.network.inputs, NEVER).bound(root, graph, scene)
+    clause = problem.property.clauses[0]
+    for k in range(problem.network.inputs):
+        for side, box in enumerate(cut(problem.property.boxes[clause.box], k)):
+            alone = replace(problem, property=Property((box,), (replace(clause, box=0),)))
             by_hand = bounder.prepare(alone).root(torch.inf, NEVER).domains.lower
             assert float(halves[0, k, side]) == pytest.approx(float(by_hand[0]), rel=1e-3, abs=1e-4)
 
 
 def test_only_the_inputs_that_matter_most_are_tried():
-    asked, domains, graph, scene = looked_at("convolutional", 2, "dual")
-    halves = Halves(asked, BOUNDERS["dual"], 2, NEVER).bound(domains[torch.arange(2)], graph, scene[:2])
+    problem, domains, graph, scene = looked_at("convolutional", 2, "dual")
+    halves = Halves(problem, BOUNDERS["dual"], 2, NEVER).bound(domains[torch.arange(2)], graph, scene[:2])
     reach = slopes(graph, scene[:2]).abs() * (scene.input_upper - scene.input_lower)[:2]
     tried = (halves > -torch.inf).all(dim=2)
     assert tried.sum(dim=1).tolist() == [2, 2]
-    for mine, which in zip(reach, tried, strict=True):
-        assert float(mine[which].min()) >= 0.99 * float(mine[~which].max()) > 0
+    for reaches, which in zip(reach, tried, strict=True):
+        assert float(reaches[which].min()) >= 0.99 * float(reaches[~which].max()) > 0
 
 
 def test_half_a_ball_is_refused():
-    asked = hard_case("dense", 5, safe=True).problem
-    box = asked.property.boxes[0]
+    problem = hard_case("dense", 5, safe=True).problem
+    box = problem.property.boxes[0]
     middle = (box.lower + box.upper) / 2
     round_one = replace(box, ball=Ball(middle, torch.ones_like(middle), 1.0, 2))
-    other = replace(asked, property=replace(asked.property, boxes=(round_one, *asked.property.boxes[1:])))
+    other = replace(problem, property=replace(problem.property, boxes=(round_one, *problem.property.boxes[1:])))
     with pytest.raises(BadInput, match="half a ball is no ball"):
         Halves(other, BOUNDERS["lp"], 2, NEVER)
 
@@ -125,14 +125,14 @@ def test_half_a_ball_is_refused():
 
 def collected(kind: str, seed: int, plan: Plan, bounds: str = "lp") -> Collected:
     """Samples of a search, which ends as it would without."""
-    asked, rule = hard_case(kind, seed, safe=True).problem, RandomChoice(1)
-    collector = Collector(asked, plan, "it", stop=False, halves=Halves(asked, BOUNDERS[bounds], plan.inputs, NEVER))
-    run = Search(asked, BOUNDERS[bounds], collector.rule(rule), NoAttack(), NEVER, most_bounds=24)
+    problem, rule = hard_case(kind, seed, safe=True).problem, RandomChoice(1)
+    collector = Collector(problem, plan, "it", stop=False, halves=Halves(problem, BOUNDERS[bounds], plan.inputs, NEVER))
+    run = Search(problem, BOUNDERS[bounds], collector.rule(rule), NoAttack(), NEVER, most_bounds=24)
     watched, plain = search(replace(run, observers=(collector,))), search(run)
     assert (watched.verdict, watched.branches, watched.bounds) == (plain.verdict, plain.branches, plain.bounds)
-    found = collector.collected()
-    assert found is not None
-    return found
+    result = collector.collected()
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def collected(kind: str, seed: int, plan: Plan, bounds: str = "lp") -> Collected
 )
 def test_a_collector_keeps_halves_with_their_samples(plan):
     for bounds in BOUNDERS:
-        found = collected("dense", 5, plan, bounds).samples
-        assert found.halves is not None
-        assert found.halves.shape == (len(found), found.graph.network.inputs, 2)
-        assert ((found.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()
-        gains = found.input_improvements()
+        labelled = collected("dense", 5, plan, bounds).samples
+        assert labelled.halves is not None
+        assert labelled.halves.shape == (len(labelled), labelled.graph.network.inputs, 2)
+        assert ((labelled.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()
+        gains = labelled.input_improvements()
         assert bool(((gains >= -1e-5) & (gains <= 1) | (gains == -torch.inf)).all())
-        assert torch.equal(found[1:].input_improvements(), gains[1:])
+        assert torch.equal(labelled[1:].input_improvements(), gains[1:])
 
 
 @pytest.fixture(scope="module")

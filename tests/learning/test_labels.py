@@ -63,12 +63,12 @@ def long_problem() -> Problem:
     return problem(network, [box], [clause(row[None], [float(values.min()) - 0.1])])
 
 
-def run(asked: Problem, observers: tuple[AbstractObserver, ...] = (), *, bounder: str = "lp", **more: Any) -> Result:
+def run(query: Problem, observers: tuple[AbstractObserver, ...] = (), *, bounder: str = "lp", **more: Any) -> Result:
     """Searches that are not strong end after some dozens of bounds: they are long enough for anything asked here."""
     rule: AbstractBrancher[Any] = more.pop("rule", CHEAP)
     limit = 48 if rule is CHEAP else math.inf
     return search(
-        Search(asked, BOUNDERS[bounder], rule, NoAttack(), NEVER, most_bounds=limit, observers=observers, **more)
+        Search(query, BOUNDERS[bounder], rule, NoAttack(), NEVER, most_bounds=limit, observers=observers, **more)
     )
 
 
@@ -79,27 +79,27 @@ def collect(plan: Plan, name: str = "it", *, stop: bool = False, **more: Any) ->
 
 
 def taken(collector: Collector) -> Collected:
-    found = collector.collected()
-    assert found is not None
-    return found
+    result = collector.collected()
+    assert result is not None
+    return result
 
 
 def figures(result: Result) -> dict[str, Any]:
     """All of a result that does not depend on the clock."""
-    told = {f.name: getattr(result, f.name) for f in fields(Result) if "seconds" not in f.name}
-    found = told.pop("counterexample")
-    notes = {name: value for name, value in told.pop("notes").items() if "seconds" not in name}
-    return {**told, **notes, "point": None if found is None else found.x.tolist()}
+    values = {f.name: getattr(result, f.name) for f in fields(Result) if "seconds" not in f.name}
+    point = values.pop("counterexample")
+    notes = {name: value for name, value in values.pop("notes").items() if "seconds" not in name}
+    return {**values, **notes, "point": None if point is None else point.x.tolist()}
 
 
 def same(a: Collected, b: Collected) -> bool:
-    mine, theirs = a.samples, b.samples
+    first, second = a.samples, b.samples
     return (
         torch.equal(a.step, b.step)
-        and torch.equal(mine.children, theirs.children)
-        and torch.equal(mine.graph.neurons, theirs.graph.neurons)
-        and torch.equal(mine.graph.passing, theirs.graph.passing)
-        and all(torch.equal(column, theirs.scene.named()[name]) for name, column in mine.scene.named().items())
+        and torch.equal(first.children, second.children)
+        and torch.equal(first.graph.neurons, second.graph.neurons)
+        and torch.equal(first.graph.passing, second.graph.passing)
+        and all(torch.equal(column, second.scene.named()[name]) for name, column in first.scene.named().items())
     )
 
 
@@ -109,21 +109,21 @@ def same(a: Collected, b: Collected) -> bool:
 @pytest.mark.parametrize("bounder", BOUNDERS)
 @pytest.mark.parametrize(("plan", "batch"), [("steps", 1), ("steps", 4), ("deep", 4), ("subset", 1)])
 def test_a_search_that_is_watched_ends_as_one_that_is_not(bounder, batch, plan):
-    for asked in (hard_case("dense", 1, safe=False).problem, long_problem()):
-        collector = Collector(asked, PLANS[plan], "it", stop=False)
+    for query in (hard_case("dense", 1, safe=False).problem, long_problem()):
+        collector = Collector(query, PLANS[plan], "it", stop=False)
         assert collector.rule(CHEAP) is CHEAP
-        watched = run(asked, (collector,), bounder=bounder, batch=batch)
-        assert figures(watched) == figures(run(asked, bounder=bounder, batch=batch))
+        watched = run(query, (collector,), bounder=bounder, batch=batch)
+        assert figures(watched) == figures(run(query, bounder=bounder, batch=batch))
     assert len(taken(collector).samples) >= 2
 
 
 @pytest.mark.parametrize("bounder", BOUNDERS)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_whole_search_is_strong_branchings_own_and_bounds_no_child_twice(bounder, batch):
-    asked = long_problem()
-    collector = Collector(asked, PLANS["whole"], "it")
-    watched = run(asked, (collector,), rule=collector.rule(CHEAP), bounder=bounder, batch=batch)
-    plain = run(asked, rule=Strong(), bounder=bounder, batch=batch)
+    query = long_problem()
+    collector = Collector(query, PLANS["whole"], "it")
+    watched = run(query, (collector,), rule=collector.rule(CHEAP), bounder=bounder, batch=batch)
+    plain = run(query, rule=Strong(), bounder=bounder, batch=batch)
     assert figures(watched) == figures(plain)
     assert watched.branches > 4
     samples = taken(collector).samples
@@ -134,9 +134,9 @@ def test_a_whole_search_is_strong_branchings_own_and_bounds_no_child_twice(bound
 
 @pytest.mark.parametrize(("kind", "seed"), [("dense", 1), ("convolutional", 5), ("residual", 1), ("pooled", 4)])
 def test_any_network_gives_samples(kind, seed):
-    asked = hard_case(kind, seed, safe=True).problem
-    collector = Collector(asked, PLANS["steps"], "it")
-    run(asked, (collector,), bounder="dual")
+    query = hard_case(kind, seed, safe=True).problem
+    collector = Collector(query, PLANS["steps"], "it")
+    run(query, (collector,), bounder="dual")
     samples = taken(collector).samples
     assert torch.equal(samples.tried, samples.scene.ambiguous)
     assert bool(samples.tried.any(dim=1).all())
@@ -171,34 +171,34 @@ class Seen(AbstractObserver):
     ("plan", "bounder"), [("steps", "lp"), ("whole", "lp"), ("deep", "dual"), ("subset", "dual"), ("whole", "dual")]
 )
 def test_the_bounds_of_a_samples_children_are_those_found_by_splitting_by_hand(bounder, plan):
-    asked = long_problem()
-    eyes = Seen(asked, BOUNDERS[bounder])
-    collector = Collector(asked, PLANS[plan], "it", stop=False)
-    made: list[AbstractSession] = []
-    bounder_ = _Kept(BOUNDERS[bounder], made)
+    query = long_problem()
+    eyes = Seen(query, BOUNDERS[bounder])
+    collector = Collector(query, PLANS[plan], "it", stop=False)
+    sessions: list[AbstractSession] = []
+    bounder_ = _Kept(BOUNDERS[bounder], sessions)
     search(
-        Search(asked, bounder_, collector.rule(CHEAP), NoAttack(), NEVER, most_bounds=600, observers=(eyes, collector))
+        Search(query, bounder_, collector.rule(CHEAP), NoAttack(), NEVER, most_bounds=600, observers=(eyes, collector))
     )
-    found = taken(collector)
-    samples, checked = found.samples, 0
-    for k, step in enumerate(found.step.tolist()):
+    collected = taken(collector)
+    samples, checked = collected.samples, 0
+    for k, step in enumerate(collected.step.tolist()):
         domain = eyes.domains[step]
-        scene = see(asked, domain, relaxation_of(made[0], domain))
+        scene = see(query, domain, relaxation_of(sessions[0], domain))
         for name, column in samples.scene[slice(k, k + 1)].named().items():
             torch.testing.assert_close(column, scene.named()[name], rtol=1e-5, atol=1e-6)
         for place, neuron in enumerate(samples.graph.neurons.tolist()):
             if not samples.tried[k, place]:
                 assert plan == "subset" or not domain.bounds.ambiguous()[0, neuron]
                 continue
-            mine = samples.children[k, place].double()
-            by_hand = eyes.children(step, 0, neuron, made[0].bound)
+            stored = samples.children[k, place].double()
+            by_hand = eyes.children(step, 0, neuron, sessions[0].bound)
             closed = by_hand > 0
-            assert torch.equal(mine > 0, closed)
-            torch.testing.assert_close(mine[~closed], by_hand[~closed], rtol=1e-4, atol=1e-5)
+            assert torch.equal(stored > 0, closed)
+            torch.testing.assert_close(stored[~closed], by_hand[~closed], rtol=1e-4, atol=1e-5)
             checked += 1
     assert checked >= 8
     assert torch.equal(
-        samples.scene.depth, torch.tensor([float(eyes.domains[s].depth[0]) for s in found.step.tolist()])
+        samples.scene.depth, torch.tensor([float(eyes.domains[s].depth[0]) for s in collected.step.tolist()])
     )
 
 
@@ -214,19 +214,19 @@ class _Kept(AbstractBounder):
 
 
 def test_a_subset_is_tried_and_no_more():
-    found = taken(collect(PLANS["subset"])).samples
+    some = taken(collect(PLANS["subset"])).samples
     every = taken(collect(replace(PLANS["subset"], subset=None))).samples
     assert torch.equal(every.tried, every.scene.ambiguous)
-    assert bool((found.tried & ~found.scene.ambiguous).logical_not().all())
-    assert int(found.tried.sum()) < int(every.tried.sum())
-    assert bool((found.tried.sum(dim=1) >= 2).all())
-    torch.testing.assert_close(found.children[found.tried], every.children[found.tried])
+    assert bool((some.tried & ~some.scene.ambiguous).logical_not().all())
+    assert int(some.tried.sum()) < int(every.tried.sum())
+    assert bool((some.tried.sum(dim=1) >= 2).all())
+    torch.testing.assert_close(some.children[some.tried], every.children[some.tried])
 
 
 def test_bounds_without_a_relaxation_give_nothing_and_say_so():
-    asked = long_problem()
-    collector = Collector(asked, Plan(whole=0.0, between=0), "it")
-    search(Search(asked, LinearBounds(), Longest(), NoAttack(), NEVER, observers=(collector,)))
+    query = long_problem()
+    collector = Collector(query, Plan(whole=0.0, between=0), "it")
+    search(Search(query, LinearBounds(), Longest(), NoAttack(), NEVER, observers=(collector,)))
     assert collector.collected() is None
     assert collector.unseen > 0
 
@@ -258,9 +258,9 @@ def test_every_k_from_0_to_q_is_drawn():
 
 
 def test_the_search_ends_when_there_are_enough_samples():
-    asked, plan = long_problem(), Plan(samples=3, between=1, whole=0.0)
-    collector = Collector(asked, plan, "it")
-    result = run(asked, (collector,))
+    query, plan = long_problem(), Plan(samples=3, between=1, whole=0.0)
+    collector = Collector(query, plan, "it")
+    result = run(query, (collector,))
     assert (len(taken(collector).samples), collector.enough) == (3, True)
     assert result.verdict is Verdict.TIMEOUT
     assert result.branches == 2 * collector.steps
@@ -288,9 +288,9 @@ def test_of_a_batch_one_domain_is_taken_and_not_always_the_first():
         eyes = Seen(long_problem(), BOUNDERS["lp"])
         collector = Collector(long_problem(), plan, "it", stop=False)
         run(long_problem(), (eyes, collector), batch=4)
-        found = taken(collector)
-        assert found.step.tolist() == list(range(len(found.step)))
-        for bound, step in zip(found.samples.scene.bound.tolist(), found.step.tolist(), strict=True):
+        collected = taken(collector)
+        assert collected.step.tolist() == list(range(len(collected.step)))
+        for bound, step in zip(collected.samples.scene.bound.tolist(), collected.step.tolist(), strict=True):
             all_bounds = eyes.domains[step].lower.float().tolist()
             assert bound in all_bounds
             rows.add(all_bounds.index(bound))
@@ -327,9 +327,9 @@ def test_a_deep_plan_takes_as_much_of_large_steps_as_of_small_ones():
     eyes = Seen(long_problem(), BOUNDERS["lp"])
     run(long_problem(), (eyes,), batch=8)
     for step in eight.step.unique().tolist():  # no domain is taken twice
-        mine = eight.samples.scene.bound[eight.step == step]
-        theirs = eyes.domains[step].lower.float()
-        assert all(int((mine == bound).sum()) <= int((theirs == bound).sum()) for bound in mine)
+        chosen_bounds = eight.samples.scene.bound[eight.step == step]
+        all_bounds = eyes.domains[step].lower.float()
+        assert all(int((chosen_bounds == bound).sum()) <= int((all_bounds == bound).sum()) for bound in chosen_bounds)
 
 
 # It can be repeated

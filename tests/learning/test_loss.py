@@ -26,12 +26,12 @@ NOT = -math.inf
 
 def slow_loss(scores: Tensor, labels: list[int]) -> Tensor:
     """Eq. 9 as it is printed."""
-    total, found = scores.sum() * 0, 0
+    total, count = scores.sum() * 0, 0
     for i, low in enumerate(labels):
         for j, high in enumerate(labels):
             if low >= 0 and high > low:
-                total, found = total + (1 - (scores[j] - scores[i])).clamp(min=0), found + 1
-    return total / max(1, found)
+                total, count = total + (1 - (scores[j] - scores[i])).clamp(min=0), count + 1
+    return total / max(1, count)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(0, 30), st.sampled_from([0.1, 1.0, 30.0]))
@@ -39,11 +39,11 @@ def test_the_loss_is_the_double_loop(seed, samples, n, scale):
     g = torch.Generator().manual_seed(seed)
     labels = torch.randint(UNTRIED, 10, (samples, n), generator=g)
     scores = (torch.randn(samples, n, generator=g) * scale).requires_grad_()
-    found = rank_loss(scores, labels)
+    loss = rank_loss(scores, labels)
     slow = torch.stack([slow_loss(s.double(), y) for s, y in zip(scores, labels.tolist(), strict=True)])
-    torch.testing.assert_close(found, slow, rtol=1e-9, atol=1e-9)
-    ours, theirs = (torch.autograd.grad(x.sum(), scores, retain_graph=True)[0] for x in (found, slow))
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(loss, slow, rtol=1e-9, atol=1e-9)
+    gradient, slow_gradient = (torch.autograd.grad(x.sum(), scores, retain_graph=True)[0] for x in (loss, slow))
+    torch.testing.assert_close(gradient, slow_gradient, rtol=1e-5, atol=1e-6)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 30))
@@ -52,9 +52,9 @@ def test_scores_that_differ_by_the_margin_exactly(seed, n):
     g = torch.Generator().manual_seed(seed)
     labels, scores = torch.randint(0, 4, (1, n), generator=g), torch.randint(-2, 3, (1, n), generator=g).float()
     scores.requires_grad_()
-    found = rank_loss(scores, labels, 4)
-    assert found.item() == pytest.approx(slow_loss(scores[0].double(), labels[0].tolist()).item())
-    assert float(torch.autograd.grad(found.sum(), scores)[0].sum()) == pytest.approx(0.0, abs=1e-6)
+    loss = rank_loss(scores, labels, 4)
+    assert loss.item() == pytest.approx(slow_loss(scores[0].double(), labels[0].tolist()).item())
+    assert float(torch.autograd.grad(loss.sum(), scores)[0].sum()) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_loss_by_hand():
@@ -88,9 +88,9 @@ def test_the_choice_by_hand():
     scores = torch.tensor([[1.0, 2.0, 9.0, 0.0]], requires_grad=True)
     weights = [math.exp(SHARPNESS), math.exp(SHARPNESS / 2), 1.0]  # m over the best; what loses is as good as nothing
     total = math.log(sum(map(math.exp, (1.0, 2.0, 0.0))))
-    wanted = sum(w * (total - s) for w, s in zip(weights, (1.0, 2.0, 0.0), strict=True)) / sum(weights)
+    expected = sum(w * (total - s) for w, s in zip(weights, (1.0, 2.0, 0.0), strict=True)) / sum(weights)
     loss = choice_loss(scores, gains)
-    assert loss.tolist() == pytest.approx([wanted])
+    assert loss.tolist() == pytest.approx([expected])
     (gradient,) = torch.autograd.grad(loss.sum(), scores)
     assert gradient[0, 0] < 0 < gradient[0, 1]
     assert gradient[0, 2] == 0
@@ -131,9 +131,9 @@ def test_classes_where_nothing_gains():
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=20), st.integers(2, 12), st.booleans())
 def test_classes_follow_the_improvement(gains, count, relative):
-    found = classes(tensor([gains]), count, relative=relative)[0].tolist()
-    for a, m in zip(found, gains, strict=True):
-        for b, other in zip(found, gains, strict=True):
+    computed = classes(tensor([gains]), count, relative=relative)[0].tolist()
+    for a, m in zip(computed, gains, strict=True):
+        for b, other in zip(computed, gains, strict=True):
             assert 0 <= a < count
             assert not (m > other and a < b)
 
@@ -141,10 +141,10 @@ def test_classes_follow_the_improvement(gains, count, relative):
 def test_accuracy_by_hand():
     gains = tensor([[0.5, 0.46, 0.4, NOT], [1.0, 0.95, 0.0, NOT], [0.0, 0.0, 0.0, NOT], [0.95, 0.3, 0.2, NOT]])
     scores = tensor([[0, 1, 0, 9], [0, 1, 0, 9], [0, 1, 0, 9], [0, math.nan, 1, 9]])
-    found = judge(scores, gains)
-    assert found.relative.tolist() == [True, True, True, False]
-    assert found.absolute.tolist() == [False, True, False, False]
-    assert found.share.tolist() == pytest.approx([0.92, 0.95, 1.0, 0.2 / 0.95])
+    judged = judge(scores, gains)
+    assert judged.relative.tolist() == [True, True, True, False]
+    assert judged.absolute.tolist() == [False, True, False, False]
+    assert judged.share.tolist() == pytest.approx([0.92, 0.95, 1.0, 0.2 / 0.95])
 
 
 def test_the_expected_cost_by_hand():

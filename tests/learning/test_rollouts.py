@@ -60,12 +60,12 @@ def by_hand(growing: Grower, domain: DomainBatch, neuron: int) -> int:
 @pytest.mark.parametrize(("kind", "seed"), [("dense", 1), ("dense", 4), ("residual", 4), ("convolutional", 2)])
 def test_a_tree_is_as_large_as_the_search_makes_it(kind, seed, bounds):
     problem = hard_case(kind, seed, safe=True).problem
-    found = search(Search(problem, BOUNDERS[bounds], RULE, NoAttack(), NEVER))
-    assert found.verdict is Verdict.VERIFIED
+    result = search(Search(problem, BOUNDERS[bounds], RULE, NoAttack(), NEVER))
+    assert result.verdict is Verdict.VERIFIED
     for batch in (1, 7):
         _, tree = grown(problem, bounds=bounds, batch=batch)
         roots = tree.domains.depth == 0
-        assert float(tree.sizes[roots].sum()) == found.branches
+        assert float(tree.sizes[roots].sum()) == result.branches
         assert bool(tree.whole.all())
 
 
@@ -86,12 +86,12 @@ def test_trees_below_other_splits():
     domains = tree.domains[rows]
     splittable = growing.session.splittable(domains)
     neurons = torch.stack([may.nonzero()[:, 0][-1 - k % 2] for k, may in enumerate(splittable)])
-    wanted = [by_hand(growing, domains[torch.tensor([k])], int(n)) for k, n in enumerate(neurons)]
+    expected = [by_hand(growing, domains[torch.tensor([k])], int(n)) for k, n in enumerate(neurons)]
     plenty = torch.full((5,), 1e9, dtype=torch.float64)
     for batch in (2, 100):
-        assert replace(growing, batch=batch).sizes(domains, neurons, plenty).tolist() == wanted
-    exactly = torch.tensor(wanted, dtype=torch.float64)
-    assert growing.sizes(domains, neurons, exactly).tolist() == wanted
+        assert replace(growing, batch=batch).sizes(domains, neurons, plenty).tolist() == expected
+    exactly = torch.tensor(expected, dtype=torch.float64)
+    assert growing.sizes(domains, neurons, exactly).tolist() == expected
     given_up = growing.sizes(domains, neurons, exactly - 1).tolist()
     assert given_up == [math.inf] * 5
 
@@ -155,25 +155,25 @@ def collected(rule: AbstractBrancher[Any]) -> Found:
 
 @pytest.mark.parametrize("rule", [RULE, Filtered(product=False)], ids=["widest", "fsb"])
 def test_a_sample_holds_the_trees_below_what_the_rule_ranks_first(rule):
-    found = collected(rule)
-    assert 1 <= len(found.samples) <= 6
-    assert not bool((found.samples.children > -torch.inf).any())
-    known = found.sizes.isfinite()
-    assert torch.equal(known, found.samples.tried)
+    result = collected(rule)
+    assert 1 <= len(result.samples) <= 6
+    assert not bool((result.samples.children > -torch.inf).any())
+    known = result.sizes.isfinite()
+    assert torch.equal(known, result.samples.tried)
     assert int(known.sum(dim=1).max()) <= 3
-    assert bool((known <= found.samples.scene.ambiguous).all())
-    assert bool((found.sizes[known] >= 2).all())
-    assert bool((found.sizes <= found.allowed[:, None])[known].all())
-    assert PATIENCE * LEAST <= float(found.allowed.min()) <= float(found.allowed.max()) <= PATIENCE * 256
+    assert bool((known <= result.samples.scene.ambiguous).all())
+    assert bool((result.sizes[known] >= 2).all())
+    assert bool((result.sizes <= result.allowed[:, None])[known].all())
+    assert PATIENCE * LEAST <= float(result.allowed.min()) <= float(result.allowed.max()) <= PATIENCE * 256
 
 
 def test_the_rules_own_choice_has_its_own_tree():
-    found, (growing, tree) = collected(RULE), grown(long_problem(), batch=8)
-    for sample, row in enumerate(found.rows):
+    result, (growing, tree) = collected(RULE), grown(long_problem(), batch=8)
+    for sample, row in enumerate(result.rows):
         first = int(growing.ranked(tree.domains[torch.tensor([row])], 1))
-        at = found.samples.graph.neurons.tolist().index(first)
-        assert float(found.sizes[sample, at]) == float(tree.sizes[row])
-        assert float(found.allowed[sample]) == PATIENCE * float(tree.sizes[row])
+        at = result.samples.graph.neurons.tolist().index(first)
+        assert float(result.sizes[sample, at]) == float(tree.sizes[row])
+        assert float(result.allowed[sample]) == PATIENCE * float(tree.sizes[row])
 
 
 def test_worth_is_the_least_tree_over_each():

@@ -54,9 +54,9 @@ def run(
     folder: Path, lessons, recipe: TrainingRecipe = QUICK, *, seconds=None, lines=None, make=lambda _: Tiny()
 ) -> Trained:
     folder.mkdir(exist_ok=True)
-    told = (lambda _: None) if lines is None else lines.append
+    report = (lambda _: None) if lines is None else lines.append
     training, validation = lessons
-    return train(recipe, training, validation, folder, told, lambda *_: None, Deadline.after(seconds), make)
+    return train(recipe, training, validation, folder, report, lambda *_: None, Deadline.after(seconds), make)
 
 
 class Stopping(list[EpochFigures]):
@@ -109,8 +109,8 @@ def test_nothing_is_dead_after_training(tmp_path, lessons, preset):
     assert trained.history[-1].training.loss < trained.history[0].training.loss
     norms = gradient_norms(trained.model, recipe, few)
     assert set(norms) == {name for name, _ in trained.model.named_parameters()}
-    told = ", ".join(f"{name} {n.gradient:.1e} of {n.weights:.1e}" for name, n in norms.items())
-    sys.stdout.write(f"{preset}: {told}\n")
+    summary = ", ".join(f"{name} {n.gradient:.1e} of {n.weights:.1e}" for name, n in norms.items())
+    sys.stdout.write(f"{preset}: {summary}\n")
     del norms[list(norms)[-1]]  # added to every score: no comparison of scores feels it
     assert all(0 < n.gradient < math.inf and 0 < n.weights < math.inf for n in norms.values())
     if not preset.startswith("paper"):
@@ -127,8 +127,8 @@ def test_an_interrupted_training_goes_on_as_if_it_had_not_been(tmp_path, lessons
         with suppress(KeyboardInterrupt):
             parts = run(tmp_path / "parts", lessons, recipe, lines=lines)
     assert parts is not None
-    for ours, theirs in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for resumed, uninterrupted in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(resumed, uninterrupted)
     assert [replace(line, seconds=0.0, of=0) for line in parts.history] == [
         replace(line, seconds=0.0, of=0) for line in whole.history
     ]
@@ -252,13 +252,13 @@ def test_features_are_fitted_before_training_and_kept_when_it_goes_on(tmp_path, 
 def test_batches_hold_every_sample_once_and_mix_properties(lessons):
     train_set = lessons[0]
     for size, group in ((4, 2), (1, 1), (5, 9), (1000, 3)):
-        seen, mixed = [], 0
+        drawn, mixed = [], 0
         for batch in train_set.batches(size, group, torch.Generator().manual_seed(0)):
             assert sum(len(rows) for _, rows in batch) <= size
             assert all(len(rows) <= group for _, rows in batch)
-            seen += [(k, r) for k, rows in batch for r in rows.tolist()]
+            drawn += [(k, r) for k, rows in batch for r in rows.tolist()]
             mixed += len({k for k, _ in batch}) > 1
-        assert sorted(seen) == [(k, r) for k, part in enumerate(train_set.parts) for r in range(len(part))]
+        assert sorted(drawn) == [(k, r) for k, part in enumerate(train_set.parts) for r in range(len(part))]
         assert mixed or size == 1
 
 
@@ -276,10 +276,10 @@ def test_figures_by_depth():
     gains = torch.tensor([[1.0, 0.0]]).expand(6, -1)
     scores = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(3, 1)
     tally.add(torch.arange(6.0), scores, gains, torch.tensor([0.0, 4.0, 5.0, 19.0, 40.0, 400.0]))
-    found = tally.figures()
-    assert (found.samples, found.loss, found.accuracy) == (6, 2.5, 0.5)
-    assert {name: f.samples for name, f in found.by_depth.items()} == {"0-4": 2, "5-9": 1, "10-19": 1, "40+": 2}
-    assert found.by_depth["5-9"].accuracy == 1.0
+    figures = tally.figures()
+    assert (figures.samples, figures.loss, figures.accuracy) == (6, 2.5, 0.5)
+    assert {name: f.samples for name, f in figures.by_depth.items()} == {"0-4": 2, "5-9": 1, "10-19": 1, "40+": 2}
+    assert figures.by_depth["5-9"].accuracy == 1.0
     assert BINS == ("0-4", "5-9", "10-19", "20-39", "40+")
 
 
@@ -301,9 +301,9 @@ def folder(tmp_path) -> Path:
     dataset = pytest.importorskip("bough.learning.dataset")
     labels = pytest.importorskip("bough.learning.labels")
     pytest.importorskip("bough.learning.weights")
-    made: Path = tmp_path / "samples"
+    root: Path = tmp_path / "samples"
     for name in (dataset.SHARDS, dataset.NETWORKS):
-        (made / name).mkdir(parents=True)
+        (root / name).mkdir(parents=True)
     lines = [{"schema": dataset.SCHEMA, "recipe": {}}]
     parts = {"training": 0, "validation": 0}
     for image in range(40):
@@ -315,7 +315,7 @@ def folder(tmp_path) -> Path:
         samples = samples_of(kind, seed)
         data = write_network(hard_case(kind, seed, safe=True).problem.network)
         sha = hashlib.sha256(data).hexdigest()
-        dataset.network_path(made, sha).write_bytes(data)
+        dataset.network_path(root, sha).write_bytes(data)
         about = {"dataset": "mnist", "split": "train", "image": image, "label": 0, "target": 1, "eps": 0.1}
         more = {"normalised": False, "clip": True, "seed": 0, "bounder": "lp", "rule": "babsr"}
         more["mode"] = next(iter(dataset.MODES))
@@ -323,10 +323,10 @@ def folder(tmp_path) -> Path:
             name=f"p{image}", network=kind, sha256=sha, samples=len(samples), revision=None, **about, **more
         )
         collected = labels.Collected(samples, torch.arange(len(samples)))
-        dataset.shard_path(made, card.name).write_bytes(dataset.encode(card, collected))
+        dataset.shard_path(root, card.name).write_bytes(dataset.encode(card, collected))
         lines.append(asdict(card))
-    (made / dataset.MANIFEST).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return made
+    (root / dataset.MANIFEST).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return root
 
 
 def test_the_command_trains_what_a_search_can_use(folder, tmp_path, capsys):
@@ -340,10 +340,10 @@ def test_the_command_trains_what_a_search_can_use(folder, tmp_path, capsys):
     assert printed.out == f"{out / WEIGHTS}\n"
     assert "dead: none" in printed.err
     assert "epoch 2/2" in printed.err
-    told = json.loads((out / REPORT).read_text())
-    assert told["recipe"]["preset"] == "local"
-    assert told["data"]["bounder"] == "lp"
-    assert told["figures"]["validation"]["by_depth"]["0-4"]["samples"] > 0
+    report = json.loads((out / REPORT).read_text())
+    assert report["recipe"]["preset"] == "local"
+    assert report["data"]["bounder"] == "lp"
+    assert report["figures"]["validation"]["by_depth"]["0-4"]["samples"] > 0
     assert (out / CURVES).is_file()
     problem = hard_case("dense", 5, safe=True).problem
     for bounds, warned in (("lp", False), ("dual", True)):
@@ -357,8 +357,8 @@ def test_the_command_trains_what_a_search_can_use(folder, tmp_path, capsys):
         ({"branching": "gnn", "weights": str(out / WEIGHTS)}, "use --branching learnt-local"),
         ({"branching": "learnt-local", "weights": str(out / "none.safetensors")}, "none.safetensors"),
     )
-    for wrong, said in wrongs:
-        with pytest.raises(BadInput, match=said):
+    for wrong, message in wrongs:
+        with pytest.raises(BadInput, match=message):
             solve(problem, Options(**wrong))
     with pytest.raises(BadInput, match="only learnt rules have weights"):
         Options(branching="babsr", weights="some")

@@ -171,13 +171,13 @@ def test_shipped_weights_are_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("inputs", "rule", "name"), [(3072, "learnt-local", "cifar-local"), (784, "kfsb", None)])
 def test_auto_is_learnt_where_weights_are_for_such_networks(inputs, rule, name, tmp_path, monkeypatch):
     network = sequential(([[1.0] * inputs] * 2, [0.0] * 2), ([[1.0] * 2], [0.0]))
-    asked = Options(bounds="dual")
-    chosen = search_plan(asked, network).settings
+    options = Options(bounds="dual")
+    chosen = search_plan(options, network).settings
     assert (chosen.branching, chosen.weights) == (rule, name)
-    assert search_plan(replace(asked, bounds="lp"), network).settings.branching == "babsr"
-    assert search_plan(replace(asked, gap=0.1), network).settings.branching == "kfsb"
+    assert search_plan(replace(options, bounds="lp"), network).settings.branching == "babsr"
+    assert search_plan(replace(options, gap=0.1), network).settings.branching == "kfsb"
     monkeypatch.setattr(weights, "SHIPPED", tmp_path)
-    assert search_plan(asked, network).settings.branching == "kfsb"
+    assert search_plan(options, network).settings.branching == "kfsb"
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -222,6 +222,6 @@ def test_weights_are_chosen_by_what_they_were_trained_on(tmp_path, monkeypatch):
     for name, (bounder, inputs) in trained.items():
         save(tmp_path / f"{name}.safetensors", build("fast"), WeightsCard(bounder, {"inputs": inputs}))
     chosen = [
-        weights_for("gnn", None, *asked) for asked in (("dual", 3), ("dual", 5), ("dual", 7), ("dual", 9), ("lp", 9))
+        weights_for("gnn", None, *pair) for pair in (("dual", 3), ("dual", 5), ("dual", 7), ("dual", 9), ("lp", 9))
     ]
     assert chosen == ["b", "c", "d", "d", "a-lp"]

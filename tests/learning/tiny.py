@@ -42,8 +42,8 @@ class Tiny(AbstractModel):
     def forward(self, graph: Graph, scene: Scene) -> Tensor:
         columns = (scene.lower, scene.upper, scene.zero, scene.above, scene.below, scene.before, scene.after)
         more = (scene.coefficient * scene.lower, scene.through, graph.place.expand_as(scene.lower))
-        seen = torch.stack([*columns, *more], dim=-1)
-        scores: Tensor = self.out(self.hidden(seen).relu())[..., 0]
+        features = torch.stack([*columns, *more], dim=-1)
+        scores: Tensor = self.out(self.hidden(features).relu())[..., 0]
         return scores
 
 
@@ -64,9 +64,9 @@ def still_open(domains: DomainBatch) -> DomainBatch:
     return domains[~(domains.lower > 0) & domains.bounds.ambiguous().any(dim=1)]
 
 
-def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
+def open_domains(problem: Problem, bounder: AbstractBounder, depth: int = 2) -> tuple[AbstractSession, DomainBatch]:
     """A bounder at work, and open domains of every depth up to one."""
-    session = bounder.prepare(asked)
+    session = bounder.prepare(problem)
     depths = [still_open(session.root(0.0, NEVER).domains)]
     for _ in range(depth):
         if len(depths[-1]):
@@ -78,9 +78,9 @@ def open_domains(asked: Problem, bounder: AbstractBounder, depth: int = 2) -> tu
 
 def samples_of(kind: str, seed: int, bounds: str = "lp") -> Samples:
     """Both children of every ambiguous ReLU of some open domains; a domain may be left out, and so may a case."""
-    asked = hard_case(kind, seed, safe=True).problem
-    session, domains = open_domains(asked, BOUNDERS[bounds])
+    problem = hard_case(kind, seed, safe=True).problem
+    session, domains = open_domains(problem, BOUNDERS[bounds])
     relaxed = relaxation_of(session, domains)
     every = relaxed.neurons.expand(len(domains), -1)
     children = CountedLookAhead(session, NEVER, domains).bound(domains, every).float()
-    return Samples(Graph.of(asked, domains, relaxed), see(asked, domains, relaxed), children)
+    return Samples(Graph.of(problem, domains, relaxed), see(problem, domains, relaxed), children)

@@ -73,10 +73,10 @@ class Shell:
         """Exit status and standard error; nothing goes to standard output."""
         self._capsys.readouterr()
         status = main([str(word) for word in ["label", table or self.table, "--out", self.out, *words]])
-        said = self._capsys.readouterr()
-        assert said.out == ""
-        assert "Traceback" not in said.err
-        return status, said.err
+        printed = self._capsys.readouterr()
+        assert printed.out == ""
+        assert "Traceback" not in printed.err
+        return status, printed.err
 
     @property
     def shards(self) -> dict[str, bytes]:
@@ -119,24 +119,24 @@ def test_the_images_are_for_training():
 
 
 def test_a_table_becomes_samples(label):
-    status, said = label(*FAST)
+    status, messages = label(*FAST)
     assert status == 0
     cards = label.manifest[1:]
     assert [entry["image"] for entry in cards] == FREE[:6]
     assert sum(entry["samples"] > 0 for entry in cards) >= 3
     assert {entry["mode"] for entry in cards} == {"steps", "whole"}
-    found = list(read_shards(label.out))
-    assert [shard.card.samples for shard in found] == [len(shard.collected.samples) for shard in found]
-    assert sum(len(shard.collected.samples) for shard in found) == sum(entry["samples"] for entry in cards)
-    for shard in found:
+    shards = list(read_shards(label.out))
+    assert [shard.card.samples for shard in shards] == [len(shard.collected.samples) for shard in shards]
+    assert sum(len(shard.collected.samples) for shard in shards) == sum(entry["samples"] for entry in cards)
+    for shard in shards:
         card = shard.card
         assert (card.network, card.dataset, card.split, card.bounder) == ("tiny", "dots", "train", "lp")
         assert card.label == IMAGES.at(card.image)[1]
         assert card.rule == ("strong" if card.mode == "whole" else "random")
         assert card.mode == "whole" or card.samples <= 3
         assert torch.equal(shard.collected.samples.tried, shard.collected.samples.scene.ambiguous)
-        assert f"{card.name}: {card.samples} samples ({card.mode}, {card.part()})" in said
-    assert f"samples of 6 properties are in {label.out}" in said
+        assert f"{card.name}: {card.samples} samples ({card.mode}, {card.part()})" in messages
+    assert f"samples of 6 properties are in {label.out}" in messages
     parts = {part: sum(len(s) for s in read(label.out, part)) for part in ("training", "validation")}
     assert sum(parts.values()) == sum(entry["samples"] for entry in cards)
 
@@ -163,9 +163,9 @@ def test_bounds_of_relus_are_part_of_the_recipe(label):
     assert other(*FAST, "--intermediate", "paper")[0] == 0
     assert other.manifest[0] != first
     assert other.shards != shards
-    status, said = label(*FAST, "--intermediate", "paper", "--resume")
+    status, messages = label(*FAST, "--intermediate", "paper", "--resume")
     assert status == 2
-    assert "intermediate" in said
+    assert "intermediate" in messages
 
 
 def test_inputs_are_labelled_and_learnt_about(label, capsys):
@@ -176,12 +176,12 @@ def test_inputs_are_labelled_and_learnt_about(label, capsys):
     plain = label.moved("plain")
     assert plain(*FAST)[0] == 0
     assert "inputs" not in plain.manifest[0]["recipe"]
-    for mine, theirs in zip(read_shards(label.out), read_shards(plain.out), strict=True):
-        ours, others = mine.collected.samples, theirs.collected.samples
-        assert others.halves is None
-        assert ours.halves is not None
-        assert ((ours.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()
-        assert torch.equal(ours.children, others.children)
+    for shard, plain_shard in zip(read_shards(label.out), read_shards(plain.out), strict=True):
+        with_inputs, without_inputs = shard.collected.samples, plain_shard.collected.samples
+        assert without_inputs.halves is None
+        assert with_inputs.halves is not None
+        assert ((with_inputs.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()
+        assert torch.equal(with_inputs.children, without_inputs.children)
     train = ["--preset", "paper", "--inputs", "--epochs", "1", "--batch", "8", "--group", "8", "--device", "cpu"]
     trained = label.folder / "trained"
     assert main(["train", str(label.out), "--out", str(trained), *train]) == 0
@@ -212,10 +212,10 @@ def test_trees_are_grown_and_learnt_from(label, capsys):
         common = ["--preset", "local", "--epochs", "2", "--device", "cpu", "--out", str(label.folder / out)]
         return main(["train", *common, *words]), capsys.readouterr().err
 
-    status, said = train("better", str(label.out), "--measure", "size", "--start", "cifar-local")
+    status, messages = train("better", str(label.out), "--measure", "size", "--start", "cifar-local")
     assert status == 0
-    told = json.loads((label.folder / "better" / "training.json").read_text())["recipe"]
-    assert (told["measure"], told["loss"], told["start"]) == ("size", "expected", "cifar-local")
+    settings = json.loads((label.folder / "better" / "training.json").read_text())["recipe"]
+    assert (settings["measure"], settings["loss"], settings["start"]) == ("size", "expected", "cifar-local")
     (old, was), (new, card) = load(shipped("cifar-local")), load(label.folder / "better" / "weights.safetensors")
     assert asdict(card)["data"]["start"]["settings"] == was.settings  # where they are from is not lost
     assert isinstance(old, Local)
@@ -223,14 +223,14 @@ def test_trees_are_grown_and_learnt_from(label, capsys):
     assert torch.equal(old.relus.standard.mean, new.relus.standard.mean)  # scales stay
     changed = [not torch.equal(a, b) for a, b in zip(old.score.parameters(), new.score.parameters(), strict=True)]
     assert all(changed)
-    status, said = train("strong", str(label.out), "--measure", "tree")
-    assert (status, "tell of nothing but trees" in said) == (2, True)
-    status, said = train("other", str(label.out), "--measure", "size", "--start", "cifar")
-    assert (status, "cifar has weights of preset fast" in said) == (2, True)
+    status, messages = train("strong", str(label.out), "--measure", "tree")
+    assert (status, "tell of nothing but trees" in messages) == (2, True)
+    status, messages = train("other", str(label.out), "--measure", "size", "--start", "cifar")
+    assert (status, "cifar has weights of preset fast" in messages) == (2, True)
     plain = label.moved("plain")
     assert plain(*FAST)[0] == 0
-    status, said = train("treeless", str(plain.out), "--measure", "size")
-    assert (status, "tell of no trees, which --measure size is about" in said) == (2, True)
+    status, messages = train("treeless", str(plain.out), "--measure", "size")
+    assert (status, "tell of no trees, which --measure size is about" in messages) == (2, True)
 
 
 def test_properties_not_solved_are_never_searched_whole(label):
@@ -266,9 +266,9 @@ def test_every_second_row_and_a_row_given_twice(label):
 
 def test_rows_of_images_for_testing_are_refused_and_counted(label):
     label.write([row(FREE[0]), row(KEPT[0]), row(KEPT[1]), row(FREE[1], use="test"), row(KEPT[2], use="train")])
-    status, said = label(*FAST)
+    status, messages = label(*FAST)
     assert status == 0
-    assert "note: 4 of 5 rows are refused: their images are kept for testing" in said
+    assert "note: 4 of 5 rows are refused: their images are kept for testing" in messages
     assert [entry["image"] for entry in label.manifest[1:]] == [FREE[0]]
 
 
@@ -284,11 +284,11 @@ def test_no_image_is_shared_with_whatever_a_rule_is_tested_on(bough_data):
     images = [(name, split, k) for name in ("cifar10", "mnist") for split in ("train", "test") for k in range(2000)]
     images += sorted(paper)
     rows = [row(k, 0.1, dataset=name, split=split, use=use_of(name, split, k)) for name, split, k in images]
-    kept, refused = allowed(rows)
-    assert len(kept) + refused == len(rows)
-    mine = {(r.dataset, r.split, r.image) for r in kept}
+    usable, refused = allowed(rows)
+    assert len(usable) + refused == len(rows)
+    labelled = {(r.dataset, r.split, r.image) for r in usable}
     published = {image for image in images if use_of(*image) == "test"}
-    parts = {part: {image for image in mine if split_of(*image) == part} for part in ("training", "validation")}
+    parts = {part: {image for image in labelled if split_of(*image) == part} for part in ("training", "validation")}
     assert min(map(len, parts.values())) > 500
     for one, other in combinations((*parts.values(), published, paper), 2):
         if (one, other) != (published, paper):  # both are for tests
@@ -297,9 +297,9 @@ def test_no_image_is_shared_with_whatever_a_rule_is_tested_on(bough_data):
 
 def test_a_table_of_nothing_else_is_bad_input(label):
     label.write([row(KEPT[0])])
-    status, said = label(*FAST)
-    assert (status, len(said.splitlines())) == (2, 2)
-    assert "may be labelled; give a table of images that are for training" in said
+    status, messages = label(*FAST)
+    assert (status, len(messages.splitlines())) == (2, 2)
+    assert "may be labelled; give a table of images that are for training" in messages
     assert not label.out.exists()
 
 
@@ -307,10 +307,10 @@ def test_no_image_is_in_both_parts(label):
     label.write([row(k, eps) for k in FREE[:3] for eps in (0.13, None)])
     assert label(*FAST, "--max-bounds", 40)[0] == 0
     for part in ("training", "validation"):
-        wanted = {k for k in FREE[:3] if split_of("dots", "train", k) == part}
-        seen = {e["image"] for e in label.manifest[1:] if e["samples"] and e["image"] in wanted}
-        if seen:
-            assert {shard.card.image for shard in read_shards(label.out, part)} == seen
+        expected = {k for k in FREE[:3] if split_of("dots", "train", k) == part}
+        images = {e["image"] for e in label.manifest[1:] if e["samples"] and e["image"] in expected}
+        if images:
+            assert {shard.card.image for shard in read_shards(label.out, part)} == images
 
 
 # Going on
@@ -321,13 +321,13 @@ def test_an_interrupted_run_goes_on_to_the_same_samples(label, monkeypatch, afte
     label(*FAST)
     other = label.moved("other")
     monkeypatch.setattr(labelling, "solve", failing(KeyboardInterrupt(), after))
-    status, said = other(*FAST)
+    status, messages = other(*FAST)
     assert status == 3
-    assert f"bough: interrupted, {6 - after} properties are left; go on by the same command with --resume" in said
+    assert f"bough: interrupted, {6 - after} properties are left; go on by the same command with --resume" in messages
     monkeypatch.setattr(labelling, "solve", api.solve)
-    status, said = other(*FAST, "--resume")
+    status, messages = other(*FAST, "--resume")
     assert status == 0
-    assert (f"{after} of 6 properties are there already" in said) == (after > 0)
+    assert (f"{after} of 6 properties are there already" in messages) == (after > 0)
     assert (other.shards, other.manifest) == (label.shards, label.manifest)
 
 
@@ -341,10 +341,10 @@ def test_what_is_there_is_not_repeated_and_what_is_spoilt_is(label, monkeypatch)
     names = sorted(shards)
     (label.out / samples.SHARDS / names[0]).write_bytes(shards[names[0]][:-7])
     (label.out / samples.SHARDS / names[1]).write_bytes(shards[names[2]])
-    status, said = label(*FAST, "--resume")
+    status, messages = label(*FAST, "--resume")
     assert (status, solved.count) == (0, 2)
-    assert "truncated" in said
-    assert f"{names[1]} is of another run" in said
+    assert "truncated" in messages
+    assert f"{names[1]} is of another run" in messages
     assert (label.shards, label.manifest) == (shards, manifest)
 
 
@@ -357,9 +357,9 @@ def test_a_killed_run_goes_on(label, monkeypatch):
     path.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])
     solved = Calls(api.solve)
     monkeypatch.setattr(labelling, "solve", solved)
-    status, said = label(*FAST, "--resume")
+    status, messages = label(*FAST, "--resume")
     assert status == 0
-    assert "ended in the middle of a line" in said
+    assert "ended in the middle of a line" in messages
     empty = sum(not json.loads(line)["samples"] for line in lines[-2:])
     assert solved.count == empty  # their shards tell all of the others
     assert label.shards == shards
@@ -367,9 +367,9 @@ def test_a_killed_run_goes_on(label, monkeypatch):
 
 
 def test_no_property_is_started_after_the_limit(label):
-    status, said = label(*FAST, "--limit-seconds", 0)
+    status, messages = label(*FAST, "--limit-seconds", 0)
     assert status == 3
-    assert "the time limit was reached, 6 properties are left" in said
+    assert "the time limit was reached, 6 properties are left" in messages
     assert label(*FAST, "--resume", "--jobs", 2, "--limit-seconds", 0)[0] == 3
     assert label(*FAST, "--resume")[0] == 0
 
@@ -378,12 +378,12 @@ def test_another_run_is_not_gone_on_with(label):
     label.write([row(FREE[0])])
     label(*FAST)
     for more, words in ((("--seed", 1), "seed was 0, and is 1"), (("--samples", 4), "samples was 3, and is 4")):
-        status, said = label(*FAST, "--resume", *more)
-        assert (status, len(said.splitlines())) == (2, 1)
-        assert words in said
-    status, said = label(*FAST)
+        status, messages = label(*FAST, "--resume", *more)
+        assert (status, len(messages.splitlines())) == (2, 1)
+        assert words in messages
+    status, messages = label(*FAST)
     assert status == 2
-    assert "is not empty; go on with it by --resume" in said
+    assert "is not empty; go on with it by --resume" in messages
     label.write([row(k) for k in FREE[:2]])  # but more may be asked for
     assert label(*FAST, "--resume")[0] == 0
     assert [entry["image"] for entry in label.manifest[1:]] == FREE[:2]
@@ -391,10 +391,10 @@ def test_another_run_is_not_gone_on_with(label):
 
 def test_a_property_that_fails_is_missing(label, monkeypatch):
     monkeypatch.setattr(labelling, "solve", failing(SolverFailure("out of luck"), 5))
-    status, said = label(*FAST)
+    status, messages = label(*FAST)
     assert status == 3
-    assert "failed, out of luck" in said
-    assert "1 properties failed, 1 properties are left" in said
+    assert "failed, out of luck" in messages
+    assert "1 properties failed, 1 properties are left" in messages
     monkeypatch.setattr(labelling, "solve", api.solve)
     assert label(*FAST, "--resume")[0] == 0
 
@@ -409,19 +409,19 @@ def test_a_lost_process_is_said_and_what_is_there_kept(label, monkeypatch):
         return wait(pool, seconds)
 
     monkeypatch.setattr(Pool, "wait", kill)
-    status, said = label(*FAST, "--jobs", 2)
+    status, messages = label(*FAST, "--jobs", 2)
     assert status == 3
-    assert "a process was lost, as a rule because memory ran out; go on with fewer --jobs" in said
+    assert "a process was lost, as a rule because memory ran out; go on with fewer --jobs" in messages
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_folder_that_cannot_be_written_is_the_end(label, jobs):
     label.out.mkdir()
     (label.out / samples.SHARDS).touch()
-    status, said = label(*FAST, "--resume", "--jobs", jobs)
+    status, messages = label(*FAST, "--resume", "--jobs", jobs)
     assert status == 2
-    assert said.splitlines()[-1].startswith(f"bough: cannot write {label.out / samples.SHARDS}/")
-    assert "failed" not in said
+    assert messages.splitlines()[-1].startswith(f"bough: cannot write {label.out / samples.SHARDS}/")
+    assert "failed" not in messages
 
 
 # Bad input
@@ -454,30 +454,30 @@ def test_a_folder_that_cannot_be_written_is_the_end(label, jobs):
     ],
 )
 def test_options_that_make_no_sense(label, words, says):
-    status, said = label(*FAST, *words)
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert says in said
+    status, messages = label(*FAST, *words)
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert says in messages
     assert not label.out.exists()
 
 
 def test_tables_that_make_no_sense(label):
-    status, said = label(*FAST, table=label.folder / "none.csv")
-    assert (status, len(said.splitlines())) == (2, 1)
+    status, messages = label(*FAST, table=label.folder / "none.csv")
+    assert (status, len(messages.splitlines())) == (2, 1)
     label.write([])
-    status, said = label(*FAST)
+    status, messages = label(*FAST)
     assert status == 2
-    assert "lists no property" in said
+    assert "lists no property" in messages
     label.table.write_text("a,b\n1,2\n")
     assert label(*FAST)[0] == 2
     if use_of("dots", "train", 7) == "train":
         label.write([row(7)])
-        status, said = label(*FAST)
+        status, messages = label(*FAST)
         assert status == 2
-        assert "none of the images" in said
+        assert "none of the images" in messages
 
 
 def test_a_folder_that_cannot_be_made(label):
     label.out.write_text("mine")
-    status, said = label(*FAST)
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert "cannot create the folder" in said
+    status, messages = label(*FAST)
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert "cannot create the folder" in messages

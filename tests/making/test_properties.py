@@ -37,10 +37,10 @@ class Shell:
         """Exit status and standard error; nothing goes to standard output."""
         self._capsys.readouterr()
         status = main([str(word) for word in ["properties", "--out", self.out, *words]])
-        said = self._capsys.readouterr()
-        assert said.out == ""
-        assert "Traceback" not in said.err
-        return status, said.err
+        printed = self._capsys.readouterr()
+        assert printed.out == ""
+        assert "Traceback" not in printed.err
+        return status, printed.err
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -73,7 +73,7 @@ WANTED = ("--easy", 2, "--medium", 1, "--timeout-count", 1)
 
 
 def test_properties_of_every_difficulty_and_a_bench_on_them(make, capsys):
-    status, said = make(make.network, *BASIC, *RANGE, *WANTED)
+    status, messages = make(make.network, *BASIC, *RANGE, *WANTED)
     assert status == 0
     assert sorted(row.difficulty for row in make.rows) == ["easy", "easy", "medium", "timeout"]
     for row in make.rows:
@@ -85,15 +85,15 @@ def test_properties_of_every_difficulty_and_a_bench_on_them(make, capsys):
         assert (row.dataset, row.split, row.normalised, row.clip, row.device) == ("dots", "test", False, True, "cpu")
         assert row.label == IMAGES.at(row.image)[1] != row.target
         assert row.eps <= 0.6
-    assert "easy 2/2, medium 1/1, timeout 1/1" in said
-    assert f"4 properties are in {make.out / INSTANCES}" in said
+    assert "easy 2/2, medium 1/1, timeout 1/1" in messages
+    assert f"4 properties are in {make.out / INSTANCES}" in messages
     run = make.folder / "run.jsonl"
     assert (
         main(["bench", str(make.out / INSTANCES), "--out", str(run), "--method", "lp-babsr,batch=1", "--timeout", "20"])
         == 0
     )
     verdicts = [json.loads(line)["verdict"] for line in run.read_text().splitlines()]
-    assert all(row.verdict in (found, "timeout") for row, found in zip(make.rows, verdicts, strict=True))
+    assert all(row.verdict in (verdict, "timeout") for row, verdict in zip(make.rows, verdicts, strict=True))
     bounds = [json.loads(line)["bounds"] for line in run.read_text().splitlines()]
     assert all(row.bounds == n for row, n in zip(make.rows, bounds, strict=True) if row.verdict == "verified")
     capsys.readouterr()
@@ -146,9 +146,9 @@ def test_an_interrupted_run_goes_on_to_the_same_table(make, monkeypatch, after):
     make(make.network, *BASIC, *RANGE, *WANTED)
     other = make.moved("other")
     monkeypatch.setattr(trial, "solve", failing(KeyboardInterrupt(), after))
-    status, said = other(other.network, *BASIC, *RANGE, *WANTED)
+    status, messages = other(other.network, *BASIC, *RANGE, *WANTED)
     assert status == 3
-    assert "bough: interrupted; go on by the same command with --resume" in said
+    assert "bough: interrupted; go on by the same command with --resume" in messages
     assert (other.out / TABLE).read_text().startswith("dataset,")  # what there is
     monkeypatch.setattr(trial, "solve", api.solve)
     assert other(other.network, *BASIC, *RANGE, *WANTED, "--resume")[0] == 0
@@ -162,9 +162,9 @@ def test_a_killed_run_goes_on_to_the_same_table(make, share):
     other = make.moved("other")
     other.out.mkdir()
     (other.out / LOG).write_bytes(whole[: int(len(whole) * share)])
-    status, said = other(other.network, *BASIC, *RANGE, *WANTED, "--resume")
+    status, messages = other(other.network, *BASIC, *RANGE, *WANTED, "--resume")
     assert status == 0
-    assert "ended in the middle of a line" in said
+    assert "ended in the middle of a line" in messages
     assert timeless(other.rows) == table
     before = (other.out / LOG).read_bytes()
     assert other(other.network, *BASIC, *RANGE, *WANTED, "--resume")[0] == 0  # nothing is left to do
@@ -172,9 +172,9 @@ def test_a_killed_run_goes_on_to_the_same_table(make, share):
 
 
 def test_no_image_is_started_after_the_limit(make):
-    status, said = make(make.network, *BASIC, *RANGE, "--count", 2, "--limit-seconds", 0)
+    status, messages = make(make.network, *BASIC, *RANGE, "--count", 2, "--limit-seconds", 0)
     assert status == 3
-    assert "the time limit was reached" in said
+    assert "the time limit was reached" in messages
     assert make(make.network, *BASIC, *RANGE, "--count", 2, "--resume")[0] == 0
     assert make(make.network, *BASIC, *RANGE, "--count", 3, "--resume")[0] == 0  # and for more
     assert len(make.rows) == 3
@@ -190,18 +190,18 @@ def test_a_lost_process_is_said_and_what_is_there_kept(make, monkeypatch):
         return wait(pool, seconds)
 
     monkeypatch.setattr(Pool, "wait", kill)
-    status, said = make(make.network, *BASIC, *RANGE, "--count", 2, "--jobs", 2)
+    status, messages = make(make.network, *BASIC, *RANGE, "--count", 2, "--jobs", 2)
     assert status == 3
-    assert "a process was lost, as a rule because memory ran out; go on with fewer --jobs" in said
+    assert "a process was lost, as a rule because memory ran out; go on with fewer --jobs" in messages
     assert len(make.log) >= 1
 
 
 def test_a_folder_with_something_in_it_is_left_alone(make):
     make.out.mkdir()
     (make.out / "mine").write_text("mine")
-    status, said = make(make.network, *BASIC, "--count", 1)
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert "is not empty; go on with it by --resume" in said
+    status, messages = make(make.network, *BASIC, "--count", 1)
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert "is not empty; go on with it by --resume" in messages
     assert [path.name for path in make.out.iterdir()] == ["mine"]
 
 
@@ -217,17 +217,17 @@ def test_a_folder_with_something_in_it_is_left_alone(make):
 )
 def test_another_run_is_not_gone_on_with(make, extra, words):
     make(make.network, *BASIC, *RANGE, "--count", 1)
-    status, said = make(make.network, *BASIC, *RANGE, "--count", 1, "--resume", *extra)
+    status, messages = make(make.network, *BASIC, *RANGE, "--count", 1, "--resume", *extra)
     assert status == (0 if words is None else 2)
-    assert words is None or words in said
+    assert words is None or words in messages
 
 
 @pytest.mark.parametrize("text", ["mine\n", "mine", "{}\n", "[]\n", '{"schema": "bough.probes/2"}\n'])
 def test_a_log_of_another_kind_is_refused_and_left_alone(make, text):
     make.out.mkdir()
     (make.out / LOG).write_text(text)
-    status, said = make(make.network, *BASIC, "--count", 1, "--resume")
-    assert (status, len(said.splitlines())) == (2, 1)
+    status, messages = make(make.network, *BASIC, "--count", 1, "--resume")
+    assert (status, len(messages.splitlines())) == (2, 1)
     assert (make.out / LOG).read_text() == text
 
 
@@ -235,9 +235,9 @@ def test_a_log_of_another_kind_is_refused_and_left_alone(make, text):
 
 
 def test_images_that_are_classified_wrongly_are_said_skipped_and_counted(make):
-    status, said = make(make.network, *BASIC, *RANGE, "--count", 1, "--images", "3:4")
+    status, messages = make(make.network, *BASIC, *RANGE, "--count", 1, "--images", "3:4")
     assert status == 3
-    lines = said.splitlines()
+    lines = messages.splitlines()
     assert lines[0] == "image 3: skipped, the network gives it class 0, its label is 1"
     assert "0 properties are in" in lines[1]
     assert "1 images were classified wrongly" in lines[1]
@@ -261,9 +261,9 @@ def test_the_order_and_the_targets_are_drawn_from_the_seed():
 def test_the_files_of_a_table(make):
     make(make.network, *BASIC, *RANGE, "--count", 2)
     other = make.moved("again")
-    status, said = other("--from", make.out / TABLE)
+    status, messages = other("--from", make.out / TABLE)
     assert status == 0
-    assert "2 properties are in" in said
+    assert "2 properties are in" in messages
     names = sorted(path.name for path in (make.out / "vnnlib").iterdir())
     assert sorted(path.name for path in (other.out / "vnnlib").iterdir()) == names
     for name in (TABLE, INSTANCES, *(f"vnnlib/{name}" for name in names)):
@@ -272,13 +272,13 @@ def test_the_files_of_a_table(make):
     assert third("--from", make.out / TABLE, "--networks", make.folder, "--every", 2)[0] == 0
     assert third.rows == make.rows[:1]
     assert third("--from", make.out / TABLE, "--networks", make.folder, "--every", 2, "--resume")[0] == 0
-    status, said = third("--from", make.out / TABLE, "--resume")
+    status, messages = third("--from", make.out / TABLE, "--resume")
     assert status == 2
-    assert "holds another table" in said
+    assert "holds another table" in messages
     assert third.rows == make.rows[:1]
-    status, said = third("--from", make.out / TABLE, "--count", 3)
+    status, messages = third("--from", make.out / TABLE, "--count", 3)
     assert status == 2
-    assert "--count says nothing with --from" in said
+    assert "--count says nothing with --from" in messages
 
 
 def test_rows_without_an_image_are_counted(make):
@@ -286,18 +286,18 @@ def test_rows_without_an_image_are_counted(make):
     table, row = make.folder / "table.csv", make.rows[0]
     lines = (make.out / TABLE).read_text().splitlines()
     table.write_text("\n".join([*lines, lines[1].replace(f",{row.image},", ",7,", 1), ""]))
-    status, said = make.moved("again")("--from", table)
+    status, messages = make.moved("again")("--from", table)
     assert status == 0
-    assert said.splitlines()[0] == "note: 1 of 2 rows are left out: their images are not at hand"
+    assert messages.splitlines()[0] == "note: 1 of 2 rows are left out: their images are not at hand"
 
 
 def test_the_papers_table_becomes_problems(bough_data, tmp_path, capsys):
     data = bough_data / "data"
     words = ("--from", data / "paper_results.csv", "--networks", data / "networks", "--data", data / "images")
     shell = Shell(tmp_path, capsys)
-    status, said = shell(*words, "--only", "cifar_wide_kw", "--every", 10)
+    status, messages = shell(*words, "--only", "cifar_wide_kw", "--every", 10)
     assert (status, len(shell.rows)) == (0, 3)
-    assert "note: 285 of 306 rows are left out" in said
+    assert "note: 285 of 306 rows are left out" in messages
     assert all(row.label is not None for row in shell.rows)
     assert len((shell.out / INSTANCES).read_text().splitlines()) == 3
 
@@ -322,9 +322,9 @@ def test_a_bad_table_writes_nothing(make, change, words):
         writer.writeheader()
         writer.writerow({**cells, name: cells.get(value, value)})
     other = make.moved("again")
-    status, said = other("--from", table)
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert words in said
+    status, messages = other("--from", table)
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert words in messages
     assert not other.out.exists()
 
 
@@ -357,22 +357,22 @@ def test_a_bad_table_writes_nothing(make, change, words):
     ],
 )
 def test_bad_input_is_said_before_anything_is_written(make, extra, words):
-    status, said = make(make.network, *BASIC, *extra)
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert words in said
+    status, messages = make(make.network, *BASIC, *extra)
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert words in messages
     assert not make.out.exists()
 
 
 def test_an_image_that_is_not_at_hand(make):
-    status, said = make(make.network, *BASIC, "--count", 1, "--images", "7:8")
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert "no image 7:8 of dots (test) is at hand" in said
+    status, messages = make(make.network, *BASIC, "--count", 1, "--images", "7:8")
+    assert (status, len(messages.splitlines())) == (2, 1)
+    assert "no image 7:8 of dots (test) is at hand" in messages
 
 
 def test_a_radius_that_leaves_nothing(make):
-    status, said = make(make.network, *BASIC, "--count", 1, "--eps-range", "0,1e-12")
+    status, messages = make(make.network, *BASIC, "--count", 1, "--eps-range", "0,1e-12")
     assert status == 2
-    assert "leaves nothing but the image itself" in said
+    assert "leaves nothing but the image itself" in messages
 
 
 def test_a_network_of_other_classes(make):
@@ -383,6 +383,6 @@ def test_a_network_of_other_classes(make):
 
 
 def test_neither_a_network_nor_a_table(make):
-    status, said = make(*BASIC)
-    assert (status, len(said.splitlines())) == (2, 1)
+    status, messages = make(*BASIC)
+    assert (status, len(messages.splitlines())) == (2, 1)
     assert make(make.network)[1].startswith("bough: which images? give --dataset")

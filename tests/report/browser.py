@@ -130,10 +130,10 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", "an error"))
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", "an error"))
+        return answer["result"].get("value")
 
     def wait(self, script: str) -> None:
         """Wait until an expression is true."""

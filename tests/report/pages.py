@@ -52,26 +52,26 @@ def write_trace(path: Path, nodes: int, network: str = "net.onnx", prop: str = "
     lines: list[dict[str, Any]] = [header]
     count, waiting = 1, [(0, -5.0)]
 
-    def step(made: dict[str, Any]) -> None:
+    def step(added: dict[str, Any]) -> None:
         figures = {"seconds": count / 1e4, "lower": -5 + 5 * count / nodes, "upper": None, "open": len(waiting)}
-        lines.append({"step": len(lines), **figures, "branches": count - 1, "bounds": count, "nodes": made})
+        lines.append({"step": len(lines), **figures, "branches": count - 1, "bounds": count, "nodes": added})
 
     step({"first": 0, "clause": [0], "bound": [-5.0], "end": "o"})
     while count < nodes:
         batch = [waiting.pop(luck.randrange(len(waiting))) for _ in range(min(32, len(waiting)))]
-        made: dict[str, Any] = {"first": count, "parent": [k for k, _ in batch], "by": "", "gain": [], "bound": []}
-        made |= {"split": [luck.randrange(2148) for _ in batch], "end": ""}
+        added: dict[str, Any] = {"first": count, "parent": [k for k, _ in batch], "by": "", "gain": [], "bound": []}
+        added |= {"split": [luck.randrange(2148) for _ in batch], "end": ""}
         for _, bound in batch:
-            made["by"] += luck.choice("rrrb")
-            made["gain"].append(round(luck.random(), 4))
+            added["by"] += luck.choice("rrrb")
+            added["gain"].append(round(luck.random(), 4))
             for _ in range(2):
-                made["bound"].append(round(bound + abs(luck.gauss(0, 0.4)), 4))
-                closed = made["bound"][-1] > 0 or (len(waiting) > 60 and luck.random() < 0.1)
-                made["end"] += "c" if closed else "o"
+                added["bound"].append(round(bound + abs(luck.gauss(0, 0.4)), 4))
+                closed = added["bound"][-1] > 0 or (len(waiting) > 60 and luck.random() < 0.1)
+                added["end"] += "c" if closed else "o"
                 if not closed:
-                    waiting.append((count, made["bound"][-1]))
+                    waiting.append((count, added["bound"][-1]))
                 count += 1
-        step(made)
+        step(added)
     end = {"verdict": "timeout", "reason": "the time limit was reached", "seconds": count / 1e4, "branches": count - 1}
     lines.append({"end": {**end, "bounds": count, "lower": -0.1, "upper": None, "depth": 20, "counterexample": None}})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -33,8 +33,8 @@ def state(**changes: Any) -> SearchState:
 
 def test_before_and_after_the_root() -> None:
     assert progress_text(state(started=False), 3.4) == "bounding the root   3 s"
-    said = progress_text(state(), 12.3)
-    assert said == "2 open domains   bound - (root -2.5)   6 branches   depth 3   12 s"
+    text = progress_text(state(), 12.3)
+    assert text == "2 open domains   bound - (root -2.5)   6 branches   depth 3   12 s"
     assert "bound 1.25 (" in progress_text(state(frontier=Frontier(Packing()), closed=1.25), 0.0)
 
 
@@ -43,8 +43,8 @@ def test_a_log_gets_a_line_now_and_then() -> None:
     with ProgressLine(stream) as line:
         for second in range(36):
             line.seen(state(), float(second))
-    said = stream.getvalue().splitlines()
-    assert [text.split("   ")[-1] for text in said] == ["10 s", "20 s", "30 s"]
+    lines = stream.getvalue().splitlines()
+    assert [text.split("   ")[-1] for text in lines] == ["10 s", "20 s", "30 s"]
     assert "\x1b" not in stream.getvalue()
 
 

@@ -30,8 +30,8 @@ def test_records_are_read_in_order_and_once(tmp_path: Path) -> None:
     first = write_runs(tmp_path / "a.jsonl", [entry("p", "m"), entry("q", "m")])
     second = write_runs(tmp_path / "b.jsonl", [entry("p", "m", "falsified"), entry("q", "m", None), entry("p", "n")])
     notes: list[str] = []
-    found = read_runs([first, second], notes.append)
-    assert [(one["property"], one["method"], one["verdict"]) for one in found] == [
+    records = read_runs([first, second], notes.append)
+    assert [(one["property"], one["method"], one["verdict"]) for one in records] == [
         *(("p", "m", "falsified"), ("q", "m", "verified"), ("p", "n", "verified"))
     ]
     assert "2 records repeat" in notes[0]
@@ -47,8 +47,8 @@ def test_a_torn_last_line_is_left_out_with_a_note(tmp_path_factory: Any, cut: in
     path, notes = tmp_path_factory.mktemp("runs") / "a.jsonl", list[str]()
     line = json.dumps(entry("q", "m"))
     path.write_text(json.dumps(entry("p", "m")) + "\n" + line[:cut])
-    found = read_runs([path], notes.append)
-    assert [one["property"] for one in found] == ["p"]
+    records = read_runs([path], notes.append)
+    assert [one["property"] for one in records] == ["p"]
     assert "middle of a record" in notes[0]
 
 
@@ -122,8 +122,8 @@ def test_runs_are_grouped_by_instance_and_difficulty_is_derived() -> None:
     assert [one["difficulty"] for one in data["instances"]] == ["solved by some", "solved by none"]
     assert [run["instance"] for run in data["runs"]] == [0, 0, 1]
     assert data["runs"][2]["error"] == "RuntimeError: out of memory"
-    said = payload([entry("p", "m", difficulty="hard"), entry("q", "m")], [])
-    assert [one["difficulty"] for one in said["instances"]] == ["hard", "not known"]
+    other = payload([entry("p", "m", difficulty="hard"), entry("q", "m")], [])
+    assert [one["difficulty"] for one in other["instances"]] == ["hard", "not known"]
 
 
 def test_a_trace_finds_its_run_by_name_or_makes_one(tmp_path: Path) -> None:
@@ -161,19 +161,19 @@ def saved(folder: Path, name: str, x: Any) -> None:
 
 
 def test_counterexamples_are_matched_by_name(tmp_path: Path) -> None:
-    asked = demo.load()[1][7]
-    (tmp_path / "ring.vnnlib").write_text(write_property(asked.property))
+    problem = demo.load()[1][7]
+    (tmp_path / "ring.vnnlib").write_text(write_property(problem.property))
     entries = [entry(str(tmp_path / "ring.vnnlib"), "m", "falsified"), entry("gone.vnnlib", "m", "falsified")]
     cx, notes = tmp_path / "cx", list[str]()
-    saved(cx, "ring.npz", asked.image.astype(np.float32))
-    saved(cx, "net-gone.npz", asked.image)
-    saved(cx, "other.npz", asked.image)
+    saved(cx, "ring.npz", problem.image.astype(np.float32))
+    saved(cx, "net-gone.npz", problem.image)
+    saved(cx, "other.npz", problem.image)
     points = {point.property: point for point in read_points(cx, entries, notes.append)}
     assert len(points) == 2
     ring, gone = points[entries[0]["property"]], points["gone.vnnlib"]
     assert ring.shape == (1, 16, 16)
     assert ring.image is not None
-    assert np.allclose(ring.image, asked.image.reshape(-1), atol=1e-6)
+    assert np.allclose(ring.image, problem.image.reshape(-1), atol=1e-6)
     assert gone.image is None
     assert gone.missing is not None
     assert "gone.vnnlib" in gone.missing
@@ -230,10 +230,10 @@ def test_the_command_writes_one_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     runs = write_runs(tmp_path / "r.jsonl", [entry("p", "m"), entry("p", "n", timeout=3.0)])
     trace = write_trace(tmp_path / "t.jsonl", 40)
     assert main(["report", str(runs), "--out", str(tmp_path / "out"), "--trace", str(trace)]) == 0
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
-    assert said.out.strip() == str(tmp_path / "out" / "index.html")
-    assert "warning: Mixed time limits" in said.err
+    assert printed.out.strip() == str(tmp_path / "out" / "index.html")
+    assert "warning: Mixed time limits" in printed.err
     assert "bough report" in (tmp_path / "out" / "index.html").read_text()
 
 

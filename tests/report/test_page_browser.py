@@ -48,8 +48,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _falsified(path: Path) -> Path:
     network, problems = demo.load()
-    asked = next(one for one in problems if one.expected == "falsified")
-    problem = load_problem(load_network(network), asked.property)
+    example = next(one for one in problems if one.expected == "falsified")
+    problem = load_problem(load_network(network), example.property)
     with TraceWriter(path, problem, {"method": "bab", "bounder": "dual", "branching": "kfsb"}) as writer:
         writer.finish(solve(problem, Options(timeout=20), (writer,)))
     return path
@@ -80,8 +80,8 @@ def column(browser: Browser, table: str, key: str) -> list[Any]:
       const at = [...document.querySelectorAll('#{table} th')].findIndex((th) => th.dataset.key === '{key}');
       return [...document.querySelectorAll('#{table} tbody tr')].map((tr) => tr.children[at].textContent);
     }})()"""
-    found: list[Any] = browser.run(script)
-    return found
+    texts: list[Any] = browser.run(script)
+    return texts
 
 
 def centre(browser: Browser, selector: str) -> tuple[float, float]:
@@ -224,8 +224,8 @@ def test_a_node_of_the_tree_is_opened(opened: Browser, tmp_path: Path) -> None:
     tip = opened.run("document.getElementById('tip').textContent")
     assert all(word in tip for word in ("node 0", "depth 0", "m ="))
     opened.click(*at)
-    said = opened.run("document.querySelector('.details').textContent")
-    assert all(word in said for word in ("Node 0", "split at", "chosen by", "gain m", "layer"))
+    details = opened.run("document.querySelector('.details').textContent")
+    assert all(word in details for word in ("Node 0", "split at", "chosen by", "gain m", "layer"))
     opened.run("boughReport.view.canvas.focus()")
     opened.key("ArrowDown")
     assert "Node 1" in opened.run("document.querySelector('.details h3').textContent")

@@ -29,7 +29,7 @@ METHODS = ("gnn", "babsr", "bab", "mip", "idle", "part")
 def records(seed: int) -> list[Entry]:
     """Every way to end, by searches, another solver, a search that solves nothing, and one that was run on a part."""
     luck = np.random.default_rng(seed)
-    found = []
+    entries = []
     for k in range(24):
         about: Entry = {"network": f"nets/{'ab'[k % 2]}.onnx", "difficulty": ("easy", "medium", "hard")[k % 3]}
         limit = None if seed == 2 and k == 0 else 10.0 if k % 4 else 20.0
@@ -45,8 +45,8 @@ def records(seed: int) -> list[Entry]:
             seconds = limit + luck.random() if limit is not None and verdict == "timeout" else took  # overrun a little
             figures = {"branches": int(80 * took) * 2, "bounds": int(170 * took) + 1, "timeout": limit}
             one = entry(f"p{k}.vnnlib", method, verdict, seconds, **figures, **about)
-            found.append({**one, "bounder": "highs", "branching": "highs"} if method == "mip" else one)
-    return found
+            entries.append({**one, "bounder": "highs", "branching": "highs"} if method == "mip" else one)
+    return entries
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class Chosen:
     def kept(self, entries: list[Entry]) -> list[Entry]:
         """The same records, chosen here."""
         truth = {e["property"]: e["verdict"] for e in entries if is_solved(e)}
-        wanted: dict[str, Callable[[Entry], Any]] = {
+        columns: dict[str, Callable[[Entry], Any]] = {
             "network": lambda e: e["network"],
             "difficulty": lambda e: e["difficulty"],
             "verdict": lambda e: truth.get(e["property"], "undecided"),
         }
-        shown = [e for e in entries if all(wanted[name](e) == value for name, value in self.filters.items())]
+        shown = [e for e in entries if all(columns[name](e) == value for name, value in self.filters.items())]
         return [
             {**e, "method": method_of(e)}
             for e in shown
@@ -100,7 +100,7 @@ CHOICES = {
 
 
 @pytest.fixture(scope="module", params=[0, 2])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Entry]]:
+def made_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Entry]]:
     folder, entries = tmp_path_factory.mktemp("page"), records(request.param)
     runs = write_runs(folder / "r.jsonl", entries)
     assert main(["report", str(runs), "--out", str(folder / "out")]) == 0
@@ -108,14 +108,14 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_the_numbers_are_those_of_the_tables(browser: Browser, made: tuple[Path, list[Entry]], name: str) -> None:
-    path, entries = made
+def test_the_numbers_are_those_of_the_tables(browser: Browser, made_page: tuple[Path, list[Entry]], name: str) -> None:
+    path, entries = made_page
     chosen = CHOICES[name]
     browser.errors.clear()
     browser.open(path)
     chosen.apply(browser)
-    kept = chosen.kept(entries)
-    table = tables.summary(kept)
+    visible = chosen.kept(entries)
+    table = tables.summary(visible)
     titles = [heading.title for heading in table.headings]
     shown = {line["method"]: line for line in browser.run("boughSummary")}
     assert set(shown) == {line.name for line in table.lines}
@@ -123,15 +123,15 @@ def test_the_numbers_are_those_of_the_tables(browser: Browser, made: tuple[Path,
         for key, title in SAME.items():
             value = line.cells[titles.index(title)]
             assert shown[line.name][key] == (None if value is None else pytest.approx(value, rel=1e-12)), (line, key)
-        asked = {e["property"] for e in kept if e["method"] == line.name}
-        both = {p for p in asked if all(any(e["property"] == p and e["method"] == m for e in kept) for m in shown)}
-        times = [charged_seconds(e) for e in kept if e["method"] == line.name and e["property"] in both]
+        props = {e["property"] for e in visible if e["method"] == line.name}
+        both = {p for p in props if all(any(e["property"] == p and e["method"] == m for e in visible) for m in shown)}
+        times = [charged_seconds(e) for e in visible if e["method"] == line.name and e["property"] in both]
         assert shown[line.name]["median"] == pytest.approx(median(times), rel=1e-12)
     assert browser.errors == []
 
 
-def test_what_is_written_is_what_was_computed(browser: Browser, made: tuple[Path, list[Entry]]) -> None:
-    browser.open(made[0])
+def test_what_is_written_is_what_was_computed(browser: Browser, made_page: tuple[Path, list[Entry]]) -> None:
+    browser.open(made_page[0])
     lines = {line["method"]: line for line in browser.run("boughSummary")}
     for key in (*SAME, "median"):
         for method, text in zip(column(browser, "summary", "method"), column(browser, "summary", key), strict=True):

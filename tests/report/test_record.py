@@ -83,12 +83,12 @@ def test_versions() -> None:
 def test_revision_is_that_of_bough_and_not_of_the_callers_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = (revision() or "").rstrip("+")  # someone may be changing a file meanwhile
+    own_revision = (revision() or "").rstrip("+")  # someone may be changing a file meanwhile
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))  # as git sets it for its hooks
-    assert (revision() or "").rstrip("+") == here
-    assert bool(here) == (Path(records.__file__).parents[3] / ".git").exists()
+    assert (revision() or "").rstrip("+") == own_revision
+    assert bool(own_revision) == (Path(records.__file__).parents[3] / ".git").exists()
 
 
 def test_without_git_there_is_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:

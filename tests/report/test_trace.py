@@ -207,13 +207,13 @@ def test_a_full_disk_ends_the_trace_and_not_the_search() -> None:
 def test_the_image_is_what_the_clipped_box_lies_around() -> None:
     pixels = torch.rand(3, 5, 4, generator=generator(0), dtype=torch.float64)
     pixels[0, 0, 0], pixels[1, 1, 1] = 0.0, 1.0
-    asked = image_property(pixels, 0, 0.1, 2, mean=[0.1, 0.2, 0.3], std=[0.5, 0.6, 0.7])
-    wanted = (pixels - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / torch.tensor([0.5, 0.6, 0.7])[:, None, None]
-    assert np.allclose(centre_of(asked.boxes[0], (3, 5, 4)), wanted.reshape(-1).numpy())
+    prop = image_property(pixels, 0, 0.1, 2, mean=[0.1, 0.2, 0.3], std=[0.5, 0.6, 0.7])
+    expected = (pixels - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / torch.tensor([0.5, 0.6, 0.7])[:, None, None]
+    assert np.allclose(centre_of(prop.boxes[0], (3, 5, 4)), expected.reshape(-1).numpy())
 
 
 @pytest.mark.parametrize(
-    ("shape", "found"),
+    ("shape", "expected"),
     [
         ((1, 16, 16), (1, 16, 16)),
         ((1, 3, 8, 9), (3, 8, 9)),
@@ -223,14 +223,14 @@ def test_the_image_is_what_the_clipped_box_lies_around() -> None:
         ((3, 1, 1), None),
     ],
 )
-def test_which_inputs_are_pictures(shape: tuple[int, ...], found: tuple[int, ...] | None) -> None:
-    assert picture_shape(shape) == found
+def test_which_inputs_are_pictures(shape: tuple[int, ...], expected: tuple[int, ...] | None) -> None:
+    assert picture_shape(shape) == expected
 
 
 def test_the_counterexample_and_its_image_are_in_the_trace(tmp_path: Path) -> None:
     path, problems = demo.load()
-    asked = next(one for one in problems if one.expected == "falsified")
-    problem = load_problem(load_network(path), asked.property)
+    example = next(one for one in problems if one.expected == "falsified")
+    problem = load_problem(load_network(path), example.property)
     with TraceWriter(tmp_path / "t.jsonl", problem, ABOUT) as writer:
         result = solve(problem, Options(timeout=20), (writer,))
         writer.finish(result)
@@ -238,8 +238,8 @@ def test_the_counterexample_and_its_image_are_in_the_trace(tmp_path: Path) -> No
     assert trace.end is not None
     assert result.counterexample is not None
     assert np.allclose(trace.end["counterexample"]["x"], result.counterexample.x, atol=1e-6)
-    assert np.allclose(trace.header["image"]["x"], asked.image.reshape(-1), atol=1e-6)
-    assert int(np.argmax(trace.header["image"]["y"])) == asked.label
+    assert np.allclose(trace.header["image"]["x"], example.image.reshape(-1), atol=1e-6)
+    assert int(np.argmax(trace.header["image"]["y"])) == example.label
 
 
 # Files

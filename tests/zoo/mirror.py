@@ -27,13 +27,13 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range")
-            mirror.asked.append((self.path[1:], wanted))
+            byte_range = self.headers.get("Range")
+            mirror.asked.append((self.path[1:], byte_range))
             contents = mirror.files.get(self.path[1:])
             if contents is None:
                 self.send_error(404)
                 return
-            start = int(re.findall(r"\d+", wanted)[0]) + mirror.shift if wanted and mirror.ranges else 0
+            start = int(re.findall(r"\d+", byte_range)[0]) + mirror.shift if byte_range and mirror.ranges else 0
             body = contents[start:]
             self.send_response(206 if start else 200)
             if start:

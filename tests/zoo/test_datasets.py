@@ -31,11 +31,11 @@ TRAIN, TEST = 10, 4
 def arrays(dataset: Dataset) -> Arrays:
     """Images and labels of a tiny data set, in the layout of the `.npz` files."""
     rng = np.random.default_rng(0)
-    made: Arrays = {}
+    data: Arrays = {}
     for split, count in (("train", TRAIN), ("test", TEST)):
-        made[f"{split}_images"] = rng.integers(0, 256, (count, *dataset.shape), dtype=np.uint8)
-        made[f"{split}_labels"] = rng.integers(0, 10, count, dtype=np.uint8)
-    return made
+        data[f"{split}_images"] = rng.integers(0, 256, (count, *dataset.shape), dtype=np.uint8)
+        data[f"{split}_labels"] = rng.integers(0, 10, count, dtype=np.uint8)
+    return data
 
 
 def idx(values: NDArray[Any]) -> bytes:
@@ -43,9 +43,9 @@ def idx(values: NDArray[Any]) -> bytes:
     return gzip.compress(header + values.astype(np.uint8).tobytes(), mtime=0)
 
 
-def mnist_files(made: Arrays) -> dict[str, bytes]:
+def mnist_files(data: Arrays) -> dict[str, bytes]:
     return {
-        f"{prefix}-{what}": idx(made[f"{split}_{kind}"].squeeze(1) if kind == "images" else made[f"{split}_{kind}"])
+        f"{prefix}-{what}": idx(data[f"{split}_{kind}"].squeeze(1) if kind == "images" else data[f"{split}_{kind}"])
         for split, prefix in (("train", "train"), ("test", "t10k"))
         for kind, what in (("images", "images-idx3-ubyte.gz"), ("labels", "labels-idx1-ubyte.gz"))
     }
@@ -61,9 +61,9 @@ def archive(members: dict[str, bytes]) -> bytes:
     return gzip.compress(contents.getvalue(), mtime=0)  # the same whenever it is made
 
 
-def cifar_members(made: Arrays) -> dict[str, bytes]:
+def cifar_members(data: Arrays) -> dict[str, bytes]:
     def records(split: str) -> NDArray[np.uint8]:
-        images, labels = made[f"{split}_images"], made[f"{split}_labels"]
+        images, labels = data[f"{split}_images"], data[f"{split}_labels"]
         return np.concatenate([labels[:, None], images.reshape(len(images), -1)], axis=1)
 
     batches = np.split(records("train"), 5)
@@ -103,8 +103,8 @@ def publish(monkeypatch: pytest.MonkeyPatch, tiny: Dataset) -> Make:
 
 
 def published(tiny: Dataset) -> dict[str, bytes]:
-    made = arrays(tiny)
-    return mnist_files(made) if tiny.name == "mnist" else {"cifar-10-binary.tar.gz": archive(cifar_members(made))}
+    data = arrays(tiny)
+    return mnist_files(data) if tiny.name == "mnist" else {"cifar-10-binary.tar.gz": archive(cifar_members(data))}
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:
@@ -114,9 +114,9 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def check_same(images: Images, made: Arrays, split: str) -> None:
-    np.testing.assert_array_equal(images.pixels, made[f"{split}_images"])
-    np.testing.assert_array_equal(images.labels, made[f"{split}_labels"])
+def check_same(images: Images, data: Arrays, split: str) -> None:
+    np.testing.assert_array_equal(images.pixels, data[f"{split}_images"])
+    np.testing.assert_array_equal(images.labels, data[f"{split}_labels"])
     assert images.split == split
     assert images.index.tolist() == list(range(len(images)))
     assert [values.dtype.name for values in (images.pixels, images.labels, images.index)] == ["uint8", "int64", "int64"]
@@ -142,23 +142,23 @@ def test_whole_npz(tmp_path: Path, tiny: Dataset, publish: Make, split: str) -> 
 def test_grey_images_without_a_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = replace(DATASETS["mnist"], shape=(1, 3, 2), train=TRAIN, test=TEST)
     monkeypatch.setattr(datasets, "DATASETS", {"mnist": dataset})
-    made = arrays(dataset)
-    np.savez(tmp_path / "mnist.npz", **{**made, "test_images": made["test_images"][:, 0]})
-    check_same(load("mnist", "test", tmp_path), made, "test")
+    data = arrays(dataset)
+    np.savez(tmp_path / "mnist.npz", **{**data, "test_images": data["test_images"][:, 0]})
+    check_same(load("mnist", "test", tmp_path), data, "test")
 
 
 def test_part_by_number(tmp_path: Path, tiny: Dataset, publish: Make) -> None:
     publish(published(tiny))
-    made = arrays(tiny)
+    whole = arrays(tiny)
     chosen = [3, 0]
-    kept = {f"test_{what}": made[f"test_{what}"][chosen] for what in ("images", "labels")}
-    np.savez(tmp_path / f"{tiny.name}_part.npz", **kept, test_index=np.array(chosen, np.int32))
+    part = {f"test_{what}": whole[f"test_{what}"][chosen] for what in ("images", "labels")}
+    np.savez(tmp_path / f"{tiny.name}_part.npz", **part, test_index=np.array(chosen, np.int32))
     images = load(tiny.name, "test", tmp_path)
     assert len(images) == 2
     assert images.index.tolist() == chosen
     pixels, label = images.at(3)
-    np.testing.assert_array_equal(pixels, made["test_images"][3])
-    assert label == made["test_labels"][3]
+    np.testing.assert_array_equal(pixels, whole["test_images"][3])
+    assert label == whole["test_labels"][3]
     with pytest.raises(BadInput, match=r"test image 1 of \w+ is not among the 2 of 4 images in the local part; put "):
         images.at(1)
     for number in (-1, TEST):
@@ -173,10 +173,10 @@ def test_the_folder_comes_before_the_variable(
     tmp_path: Path, tiny: Dataset, publish: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(published(tiny))
-    made = arrays(tiny)
+    whole = arrays(tiny)
     for name, first in (("mine", 1), ("common", 2)):
         (tmp_path / name).mkdir()
-        changed = {**made, "test_labels": np.full(TEST, first)}
+        changed = {**whole, "test_labels": np.full(TEST, first)}
         np.savez(tmp_path / name / f"{tiny.name}.npz", **changed)
     monkeypatch.setenv("BOUGH_DATA", str(tmp_path / "common"))
     assert load(tiny.name, "test").labels[0] == 2
@@ -193,16 +193,16 @@ def test_download_into_the_cache(
     cache = tmp_path / "data" if variable else tmp_path / "cache" / "bough"
     if variable:
         monkeypatch.setenv("BOUGH_DATA", str(cache))
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     with serving(Mirror(published(tiny))) as mirror:
         dataset = publish(published(tiny), mirror.url)
-        check_same(load(tiny.name, "test", progress=lambda *news: told.append(news)), arrays(tiny), "test")
-        asked = len(mirror.asked)
+        check_same(load(tiny.name, "test", progress=lambda *news: reports.append(news)), arrays(tiny), "test")
+        count = len(mirror.asked)
         check_same(load(tiny.name, "test", download=False), arrays(tiny), "test")
-        assert len(mirror.asked) == asked
+        assert len(mirror.asked) == count
     names = sorted(file.name for file in dataset.published("test"))
     assert sorted(path.name for path in cache.iterdir()) == names
-    assert sorted(name for name, done, total in told if done == total) == names
+    assert sorted(name for name, done, total in reports if done == total) == names
 
 
 def test_no_connection(tmp_path: Path, tiny: Dataset, publish: Make) -> None:
@@ -249,8 +249,8 @@ def test_published_files_are_checked(tmp_path: Path, tiny: Dataset, publish: Mak
 
 
 def broken_mnist(how: str) -> dict[str, bytes]:
-    made = arrays(replace(DATASETS["mnist"], shape=(1, 3, 2)))
-    files = mnist_files(made)
+    data = arrays(replace(DATASETS["mnist"], shape=(1, 3, 2)))
+    files = mnist_files(data)
     images, labels = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
     raw = gzip.decompress(files[images])
     return (
@@ -320,10 +320,10 @@ def test_broken_archive(tmp_path: Path, tiny: Dataset, publish: Make, how: str, 
     assert str(tmp_path / "cifar-10-binary.tar.gz") in str(caught.value)
 
 
-def change(made: Arrays, how: str) -> Arrays:
-    images, labels = made["test_images"], made["test_labels"].astype(np.int64)
+def change(data: Arrays, how: str) -> Arrays:
+    images, labels = data["test_images"], data["test_labels"].astype(np.int64)
     return (
-        made
+        data
         | {
             "float images": {"test_images": images.astype(np.float32)},
             "other images": {"test_images": images[..., :1]},
@@ -405,10 +405,10 @@ def test_normalise_follows_the_paper() -> None:
     cifar, mnist = known("cifar10"), known("mnist")
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     mean = np.array([0.485, 0.456, 0.406]).reshape(3, 1, 1)
-    seen = cifar.normalise(pixels)
-    assert seen.dtype == torch.float32
-    np.testing.assert_allclose(seen.numpy(), (pixels / 255 - mean) / 0.225, atol=1e-6)
-    assert torch.equal(cifar.normalise(torch.from_numpy(pixels)), seen)
+    normalised = cifar.normalise(pixels)
+    assert normalised.dtype == torch.float32
+    np.testing.assert_allclose(normalised.numpy(), (pixels / 255 - mean) / 0.225, atol=1e-6)
+    assert torch.equal(cifar.normalise(torch.from_numpy(pixels)), normalised)
     grey = np.arange(784, dtype=np.uint8).reshape(1, 28, 28)
     grey.flags.writeable = False
     assert torch.equal(mnist.normalise(grey), torch.tensor(grey / np.float32(255)))

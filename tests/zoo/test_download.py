@@ -42,15 +42,15 @@ def failure(folder: Path, *mirrors: str) -> str:
 
 
 def test_download_into_a_new_folder_with_progress(tmp_path: Path, mirror: Mirror) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     folder = tmp_path / "a" / "b"
-    path = fetch(FILE, (mirror.url,), folder, lambda *news: told.append(news))
+    path = fetch(FILE, (mirror.url,), folder, lambda *news: reports.append(news))
     assert path == folder / FILE.name
     assert path.read_bytes() == CONTENTS
     assert [each.name for each in folder.iterdir()] == [FILE.name]
-    assert told[-1] == (FILE.name, FILE.size, FILE.size)
-    assert [done for _, done, _ in told] == sorted({done for _, done, _ in told})
-    assert len(told) == 4
+    assert reports[-1] == (FILE.name, FILE.size, FILE.size)
+    assert [done for _, done, _ in reports] == sorted({done for _, done, _ in reports})
+    assert len(reports) == 4
 
 
 def test_what_is_there_is_not_asked_for(tmp_path: Path, mirror: Mirror) -> None:
@@ -61,11 +61,11 @@ def test_what_is_there_is_not_asked_for(tmp_path: Path, mirror: Mirror) -> None:
 
 def test_a_part_is_continued(tmp_path: Path, mirror: Mirror) -> None:
     part(tmp_path).write_bytes(CONTENTS[:1000])
-    told: list[int] = []
-    path = fetch(FILE, (mirror.url,), tmp_path, lambda _, done, __: told.append(done))
+    progress: list[int] = []
+    path = fetch(FILE, (mirror.url,), tmp_path, lambda _, done, __: progress.append(done))
     assert path.read_bytes() == CONTENTS
     assert mirror.asked == [(FILE.name, "bytes=1000-")]
-    assert told[0] > 1000
+    assert progress[0] > 1000
     assert not part(tmp_path).exists()
 
 
@@ -84,7 +84,7 @@ def test_a_server_without_ranges_starts_again(tmp_path: Path, mirror: Mirror) ->
 def test_a_cut_connection_is_taken_up_again(tmp_path: Path, mirror: Mirror, length: bool) -> None:
     mirror.cuts, mirror.length = [100_000, 5], length
     assert fetch(FILE, (mirror.url,), tmp_path).read_bytes() == CONTENTS
-    assert [wanted for _, wanted in mirror.asked] == [None, "bytes=100000-", "bytes=100005-"]
+    assert [byte_range for _, byte_range in mirror.asked] == [None, "bytes=100000-", "bytes=100005-"]
 
 
 def test_a_cut_keeps_its_bytes_for_the_next_call(tmp_path: Path, mirror: Mirror) -> None:

@@ -55,11 +55,11 @@ def test_a_shipped_network_is_verified_by_name(tmp_path, capsys):
 def test_tables_are_balanced_and_fit(name):
     rows = read_table(shipped.table_path(Path(name)))
     for network in {row.network for row in rows}:
-        mine = [row for row in rows if row.network == network]
-        assert len({(row.image, row.target) for row in mine}) == len(mine) == 50
-        counts = {kind: sum(row.difficulty == kind for row in mine) for kind in ("easy", "medium", "hard", "timeout")}
+        listed = [row for row in rows if row.network == network]
+        assert len({(row.image, row.target) for row in listed}) == len(listed) == 50
+        counts = {kind: sum(row.difficulty == kind for row in listed) for kind in ("easy", "medium", "hard", "timeout")}
         assert counts["easy"] == counts["medium"] == 20
         assert counts["hard"] + counts["timeout"] == 10
-        assert {row.use for row in mine} == {"train", "test"}
-        assert all(row.verdict == ("timeout" if row.difficulty == "timeout" else "verified") for row in mine)
+        assert {row.use for row in listed} == {"train", "test"}
+        assert all(row.verdict == ("timeout" if row.difficulty == "timeout" else "verified") for row in listed)
         assert network not in NAMES or shipped.network_path(Path(network)).is_file()

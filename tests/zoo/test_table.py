@@ -86,8 +86,8 @@ def test_a_table_through_a_file(folder, rows):
 # Properties
 
 
-def limits(asked: Property) -> tuple[list[float], list[float]]:
-    return asked.boxes[0].lower.tolist(), asked.boxes[0].upper.tolist()
+def limits(prop: Property) -> tuple[list[float], list[float]]:
+    return prop.boxes[0].lower.tolist(), prop.boxes[0].upper.tolist()
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
@@ -95,13 +95,13 @@ def limits(asked: Property) -> tuple[list[float], list[float]]:
 @pytest.mark.parametrize("clip", [False, True])
 def test_a_row_through_vnnlib(name, normalised, clip):
     row = replace(ROW, dataset=name, normalised=normalised, clip=clip)
-    asked = as_property(row, images(name))
-    read = parse_property(write_property(asked))
-    assert limits(read) == limits(asked)  # to the last bit: decimals are written in full
+    prop = as_property(row, images(name))
+    read = parse_property(write_property(prop))
+    assert limits(read) == limits(prop)  # to the last bit: decimals are written in full
     assert len(read.clauses) == 1
-    assert torch.equal(read.clauses[0].coefficients, asked.clauses[0].coefficients)
-    assert torch.equal(read.clauses[0].offsets, asked.clauses[0].offsets)
-    assert read.clauses[0].strict == asked.clauses[0].strict
+    assert torch.equal(read.clauses[0].coefficients, prop.clauses[0].coefficients)
+    assert torch.equal(read.clauses[0].offsets, prop.clauses[0].offsets)
+    assert read.clauses[0].strict == prop.clauses[0].strict
     row_of_y = read.clauses[0].coefficients[0]
     assert (float(row_of_y[3]), float(row_of_y[5]), float(row_of_y.abs().sum())) == (1, -1, 2)
 
@@ -111,9 +111,9 @@ def test_pixels_are_asked_about_as_by_the_robustness_command(clip):
     at_hand = images("cifar10")
     dataset, pixels = at_hand.dataset, as_pixels(at_hand.pixels[1])
     valid = (0.0, 1.0) if clip else None
-    wanted = image_property(pixels, 3, 0.1, 10, target=5, mean=dataset.mean, std=dataset.std, clip=valid)
+    expected = image_property(pixels, 3, 0.1, 10, target=5, mean=dataset.mean, std=dataset.std, clip=valid)
     row = replace(ROW, image=4, normalised=False, clip=clip)
-    assert limits(as_property(row, at_hand)) == limits(wanted)
+    assert limits(as_property(row, at_hand)) == limits(expected)
 
 
 def test_a_normalised_radius_is_the_same_on_every_channel():
@@ -245,18 +245,18 @@ def test_the_papers_table(bough_data):
         ("easy", "medium", "hard"), True
     )
     at_hand = datasets.load("cifar10", "test", bough_data / "data" / "images", download=False)
-    there = set(at_hand.index.tolist())
-    mine = [row for row in rows if row.image in there]
-    assert Counter(row.network for row in mine) == {"cifar_base_kw": 110, "cifar_wide_kw": 21, "cifar_deep_kw": 14}
+    available = set(at_hand.index.tolist())
+    usable = [row for row in rows if row.image in available]
+    assert Counter(row.network for row in usable) == {"cifar_base_kw": 110, "cifar_wide_kw": 21, "cifar_deep_kw": 14}
     mean = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(3, 1, 1)
-    for row in mine:
+    for row in usable:
         pixels, label = at_hand.at(row.image)
         x = ((torch.from_numpy(pixels).double() / 255 - mean) / 0.225).reshape(-1)
-        asked = as_property(row, at_hand)
-        assert torch.equal(asked.boxes[0].lower, x - row.eps)
-        assert torch.equal(asked.boxes[0].upper, x + row.eps)
-        assert int(asked.clauses[0].coefficients[0].argmax()) == label
-        assert int(asked.clauses[0].coefficients[0].argmin()) == row.target
+        prop = as_property(row, at_hand)
+        assert torch.equal(prop.boxes[0].lower, x - row.eps)
+        assert torch.equal(prop.boxes[0].upper, x + row.eps)
+        assert int(prop.clauses[0].coefficients[0].argmax()) == label
+        assert int(prop.clauses[0].coefficients[0].argmin()) == row.target
 
 
 def test_columns_are_those_of_the_issue():
