@@ -248,7 +248,7 @@ def test_the_how_tos_rule_takes_a_relaxation_about_few_relus_or_all(count, tried
         everything[:, :, relaxation.neurons] = torch.stack([getattr(relaxation, name) for name in columns])
         neurons = torch.arange(problem.network.neurons)[-count:] if count else torch.zeros(0, dtype=torch.int64)
         given_relaxation = Relaxation.of(neurons, everything[:, :, neurons], relaxation.point, relaxation.value)
-        rule = shown_brancher(tried=tried)
+        rule = shown_brancher(candidate_count=tried)
         given_look = replace(look, relaxation=partial(always, given_relaxation))
         chosen = rule.decide(rule.prepare(problem), domains, given_look).neurons
         assert bool(domains.bounds.ambiguous().gather(1, chosen[:, None]).all())
