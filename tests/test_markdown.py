@@ -11,7 +11,7 @@ LONGEST = 120  # characters of a line
 FENCE = re.compile(r"\s*(```|~~~)")
 TABLE_ROW = re.compile(r"\s*\|")
 ONE_LINK = re.compile(r"\s*([-*+] |\d+\. )?(!?\[[^\]]*\]\([^)\s]*\)|<?https?://\S+)[.,;:)]*$")
-SKIPPED_FOLDERS = {"node_modules", "site", "build", "dist", "device-packages"}  # what is made or installed, beside hidden folders
+SKIPPED_FOLDERS = {"node_modules", "site", "build", "dist", "device-packages"}  # made or installed
 
 
 def pages() -> list[Path]:
