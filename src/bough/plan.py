@@ -171,7 +171,9 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     settings = Settings(
         name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
     )
-    auto = f" (auto: {_reason(name, network)})" if options.bounds == AUTO else ""
+    reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
+    reason = reasons.get(name, f"only {network.inputs} inputs, which are halved")
+    auto = f" (auto: {reason})" if options.bounds == AUTO else ""
     over = "" if policy_name == OWN else f" over {policy_name} ReLU bounds"
     by = "" if weights is None else f" by {Path(weights).name}"
     return SearchPlan(
@@ -205,11 +207,6 @@ def _bounds(options: Options, network: Network) -> tuple[str, BounderEntry | Non
         if not options.needs <= KNOWN_BOUNDERS.entry(name).offered(options.needs):
             name = options.fitting()[0]
     return name, KNOWN_BOUNDERS.entry(name)
-
-
-def _reason(bounder: str, network: Network) -> str:
-    reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
-    return reasons.get(bounder, f"only {network.inputs} inputs, which are halved")
 
 
 def _rule(
