@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bough.errors import BadInput
 
@@ -31,13 +31,10 @@ class Entry:
 Kind = TypeVar("Kind", bound=Entry)
 
 
-@dataclass(frozen=True)
-class _Declared:
+@dataclass(frozen=True, kw_only=True)
+class _Declared(Entry):
     """What the text of a module says of one of its entries."""
 
-    name: str
-    words: str
-    comparison: bool
     module: str
 
 
@@ -100,12 +97,12 @@ class Registry(Generic[Kind]):
         spec = find_spec(folder)
         for path in sorted(Path(place) for place in (spec.submodule_search_locations or ())) if spec else ():
             for module in sorted(path.glob("*.py")):
-                for fields in _literals(module.read_text(encoding="utf-8"), self._constant):
-                    name, words = str(fields["name"]), str(fields["words"])
-                    yield _Declared(name, words, bool(fields.get("comparison")), f"{folder}.{module.stem}")
+                for said in _literals(module.read_text(encoding="utf-8"), self._constant):
+                    fields = {name: said[name] for name in ("name", "words", "comparison") if name in said}
+                    yield _Declared(**fields, module=f"{folder}.{module.stem}")
 
 
-def _literals(text: str, constant: str) -> Iterator[dict[str, object]]:
+def _literals(text: str, constant: str) -> Iterator[dict[str, Any]]:
     """The plain keyword arguments of every entry in a module's constant."""
     start = text.find(f"\n{constant} = (\n")
     if start < 0:
