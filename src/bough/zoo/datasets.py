@@ -154,18 +154,19 @@ def load(
         raise BadInput(f"there is no split {split!r} of {name}; give one of {', '.join(SPLITS)}")
     if folder is not None and not (is_there(folder) and folder.is_dir()):
         raise BadInput(f"{folder} is no folder; give the one with {name}, or none")
-    cache = _cache()
-    root = cache if folder is None else folder
-    images = _local(dataset, split, root)
-    if images is not None:
-        return images
+    root = _cache() if folder is None else folder
     wanted = {file: _first(file.name, root) for file in dataset.published(split)}
     absent = [file.name for file, path in wanted.items() if path is None]
+    # All of the split, in one file or as published, goes before a part of it.
+    own = _first(f"{name}.npz", root) or (_first(f"{name}_part.npz", root) if absent else None)
+    if own is not None:
+        held = read_npz(own, split, dataset.count(split) * math.prod(dataset.shape))
+        return _checked(dataset, split, own, held["images"], held["labels"], held.get("index"))
     if absent and (folder is not None or not download):
         files = " and ".join(absent)
         otherwise = "allow the download" if folder is None else "name no folder"
         raise BadInput(f"{name} is not in {root}; put {name}.npz or {files} there, or {otherwise}")
-    paths = [path or fetch(file, dataset.mirrors, cache, progress) for file, path in wanted.items()]
+    paths = [path or fetch(file, dataset.mirrors, root, progress) for file, path in wanted.items()]
     return _read_published(dataset, split, paths)
 
 
@@ -182,22 +183,6 @@ def _cache() -> Path:
 def _first(name: str, root: Path) -> Path | None:
     paths = (root / place / name for place in _PLACES)
     return next((path for path in paths if is_there(path)), None)
-
-
-def _local(dataset: Dataset, split: str, root: Path) -> Images | None:
-    """The images that a folder has: all of the split rather than a part."""
-    published = [_first(file.name, root) for file in dataset.published(split)]
-    if whole := _first(f"{dataset.name}.npz", root):
-        return _read_npz(dataset, split, whole)
-    if all(published):
-        return _read_published(dataset, split, [path for path in published if path])
-    part = _first(f"{dataset.name}_part.npz", root)
-    return _read_npz(dataset, split, part) if part else None
-
-
-def _read_npz(dataset: Dataset, split: str, path: Path) -> Images:
-    held = read_npz(path, split, dataset.count(split) * math.prod(dataset.shape))
-    return _checked(dataset, split, path, held["images"], held["labels"], held.get("index"))
 
 
 def _read_published(dataset: Dataset, split: str, paths: list[Path]) -> Images:
