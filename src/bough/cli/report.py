@@ -22,7 +22,9 @@ def report(command: Command) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     """Read all, complain about what is odd, write the page."""
-    from bough.report.page import document, payload, read_points
+    from bough.report.page.document import document
+    from bough.report.page.payload import payload
+    from bough.report.page.points import read_points
     from bough.report.runs import read_runs
     from bough.report.trace import read_traces
 

@@ -119,14 +119,5 @@ def _steps(steps: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 def _nodes(nodes: Nodes) -> dict[str, Any]:
     """The nodes as columns; a split of one choice is that number."""
-    return {
-        "parent": nodes.parent,
-        "clause": nodes.clause,
-        "depth": nodes.depth,
-        "split": [split[0] if len(split) == 1 else list(split) for split in nodes.split],
-        "side": nodes.side,
-        "by": "".join(by or "-" for by in nodes.by),
-        "gain": nodes.gain,
-        "bound": nodes.bound,
-        "end": "".join(nodes.end),
-    }
+    splits = [split[0] if len(split) == 1 else list(split) for split in nodes.split]
+    return {**vars(nodes), "split": splits, "by": "".join(by or "-" for by in nodes.by), "end": "".join(nodes.end)}
