@@ -14,8 +14,7 @@ from tests.bench.test_processes import found
 from bough.bench.engines import Processes
 from bough.bench.methods import parse_method
 from bough.bench.runner import run_tasks
-from bough.bench.tasks import Selection, plan
-from bough.bench.traces import trace_name, with_traces
+from bough.bench.tasks import Selection, plan, trace_name, with_traces
 from bough.budget import Deadline
 from bough.cli import main
 from bough.errors import BadInput

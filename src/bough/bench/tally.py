@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from bough.bench.tasks import Key, Task
@@ -22,14 +23,14 @@ class Tally:
     def __init__(self, tasks: Sequence[Task], done: Mapping[Key, Entry], jobs: int) -> None:
         self._left = {task.key: task for task in tasks}
         self._total = Counter(task.method.name for task in tasks)
-        self._counts = {name: Counter(dict.fromkeys(KINDS, 0)) for name in self._total}
-        self._seconds = {name: [0.0, 0] for name in self._total}  # seconds in all, and of how many runs
+        self._counts = {name: Counter[str]() for name in self._total}
+        self._seconds: dict[str, list[float]] = {name: [] for name in self._total}  # of each run that ended
         self._clock = Clock.start()
         self._ended = 0  # runs that ended since then
         self._jobs = jobs
         self._at_work: Sequence[tuple[Task, float]] = ()
         self._beaten = Clock.start()  # the moment at which these were at work
-        for key in [key for key in self._left if key in done]:
+        for key in self._left.keys() & done.keys():
             self._count(key, done[key])
 
     def add(self, key: Key, entry: Entry) -> None:
@@ -46,28 +47,25 @@ class Tally:
         self._left.pop(key, None)
         self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
         if entry["seconds"] is not None:
-            spent = self._seconds[entry["method"]]
-            spent[0] += entry["seconds"] + (entry.get("load_seconds") or 0.0)
-            spent[1] += 1
+            self._seconds[entry["method"]].append(entry["seconds"] + (entry.get("load_seconds") or 0.0))
 
     def seconds_left(self) -> float | None:
         """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
-        known, count = (sum(spent[k] for spent in self._seconds.values()) for k in (0, 1))
-        if not count:
+        known = [seconds for spent in self._seconds.values() for seconds in spent]
+        if not known:
             return None
         left = list(self._left.values())  # a copy: a terminal is drawn on by a thread of its own
         jobs = max(self._jobs, len(self._at_work))  # a cluster tells only by being at work
-        means = {name: (s / n if n else known / count) for name, (s, n) in self._seconds.items()}
+        means = {name: fmean(spent or known) for name, spent in self._seconds.items()}
         return sum(min(means[t.method.name], t.instance.timeout) for t in left) / jobs
 
     def line(self) -> str:
         """Throughput, and the end if it can be guessed."""
-        done = sum(self._total.values()) - len(self._left)
-        total = sum(self._total.values())
+        total = self._total.total()
         left = self.seconds_left()
         end = "" if left is None or not self._left else f", about {span(left)} left, until {clock(left)}"
         speed = f", {60 * self._ended / max(self._clock.seconds(), 1e-9):.1f} a minute" if self._ended else ""
-        return f"{done} of {total} runs{speed}{end}"
+        return f"{total - len(self._left)} of {total} runs{speed}{end}"
 
     def at_work(self) -> str:
         """The runs that go on now, in words."""
@@ -88,12 +86,9 @@ class Tally:
         for head in ("runs", *KINDS, "mean s"):
             table.add_column(head, justify="right")
         for name, counts in self._counts.items():
-            seconds, ended = self._seconds[name]
+            mean = f"{fmean(self._seconds[name]):.2f}" if self._seconds[name] else "-"
             table.add_row(
-                Text(name),
-                f"{counts.total()}/{self._total[name]}",
-                *(str(counts[kind]) for kind in KINDS),
-                f"{seconds / ended:.2f}" if ended else "-",
+                Text(name), f"{counts.total()}/{self._total[name]}", *(str(counts[kind]) for kind in KINDS), mean
             )
         return Group(table, Text(self.line()), Text(self.at_work(), overflow="ellipsis", no_wrap=True))
 
@@ -115,9 +110,7 @@ def longest(tasks: Iterable[Task], jobs: int) -> float:
 
 def span(seconds: float) -> str:
     """Seconds as people read them."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return str(timedelta(seconds=round(seconds)))
+    return f"{seconds:.0f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
 
 
 def clock(seconds: float) -> str:

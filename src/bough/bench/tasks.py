@@ -1,5 +1,7 @@
-"""A list of instances and methods enter; the runs that are to be made leave."""
+"""A list of instances and methods enter; the runs that are to be made leave, with files for their traces."""
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -10,10 +12,14 @@ from bough.bench.known import Known, known_verdict
 from bough.bench.methods import Method
 from bough.errors import BadInput
 from bough.making import export
+from bough.options import AUTO
 from bough.problem.instances import Instance, read_instances
+from bough.report.runs import stem
 from bough.zoo.table import Row, read_table
 
 Key = tuple[object, ...]
+TRACED = 20_000  # nodes of each tree unless the user says how many: a page of many trees has to be opened, too
+_LONGEST = 60  # characters of each name that are taken over into a trace's file name
 ABOUT = ("dataset", "split", "image", "label", "target", "eps", "difficulty")  # fields of a row that records repeat
 
 
@@ -115,3 +121,28 @@ def read_list(instances: Path) -> tuple[Asked, ...]:
 def about(row: Row) -> dict[str, Any]:
     """What a record says of a row."""
     return {name: getattr(row, name) for name in ABOUT}
+
+
+def with_traces(tasks: Sequence[Task], folder: Path, limit: int = TRACED) -> tuple[Task, ...]:
+    """The same tasks with a file for the trace of each that searches, as other solvers do not; at least one has to."""
+    traced = tuple(
+        replace(task, trace=_trace_file(task, folder, limit)) if task.method.options.method == AUTO else task
+        for task in tasks
+    )
+    if all(task.trace is None for task in traced):
+        raise BadInput("--trace follows bough's own search, and no method here has one; leave it out")
+    return traced
+
+
+def trace_name(task: Task) -> str:
+    """A file's name for a run: readable, safe on any system, and no other run's."""
+    instance = task.instance
+    names = (stem(instance.network.name), stem(instance.property.name), task.method.name)
+    words = "-".join(re.sub(r"[^A-Za-z0-9._=,+-]+", "_", name)[:_LONGEST] for name in names).lstrip(".-")
+    return f"{words}-{hashlib.sha256(repr(task.key).encode()).hexdigest()[:8]}.jsonl.gz"
+
+
+def _trace_file(task: Task, folder: Path, limit: int) -> TraceFile:
+    instance = task.instance
+    about = {"network": str(instance.network), "property": str(instance.property), "method": task.method.name}
+    return TraceFile(folder / trace_name(task), limit, about)

@@ -27,24 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadInput as error:
         say(f"bough: {error}")
         return BAD_INPUT
-    except KeyboardInterrupt:  # outside the search, which ends with what it knows
-        return _stopped(options)
-    except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
-        if _interrupted(error):
-            return _stopped(options)
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - a defect must not look like a verdict
+        if _interrupted(error):  # outside the search, which ends with what it knows
+            say("bough: interrupted")
+            if options.answers:
+                print_verdict("unknown")
+            return UNFINISHED
         if isinstance(error, BoughError) or ran_out(error):
             say(f"bough: {error if isinstance(error, BoughError) else 'out of memory'}; nothing was decided")
         else:
             say(traceback.format_exc())
             say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
         return DEFECT
-
-
-def _stopped(options: argparse.Namespace) -> int:
-    say("bough: interrupted")
-    if options.answers:
-        print_verdict("unknown")
-    return UNFINISHED
 
 
 def _interrupted(error: BaseException | None) -> bool:

@@ -2,12 +2,11 @@
 
 import argparse
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bough.budget import Deadline
-from bough.cli.shared import DEFECT, UNFINISHED, Command, declare, images_of, limit_of, note, number, say
+from bough.cli.shared import DEFECT, UNFINISHED, Command, check_numbers, declare, images_of, limit_of, note, number, say
 from bough.errors import BadInput
 from bough.files.writing import check_writable, make_folder
 
@@ -116,21 +115,18 @@ class _View:
 
     def __init__(self, tally: "Tally", total: int) -> None:
         self._tally, self._total = tally, total
-        self._stack = ExitStack()
         self._live: Live | None = None
         self._next = Deadline.after(TELL_FIRST)  # when a line is due
 
     def __enter__(self) -> "_View":
-        if sys.stderr is not None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
+        from bough.report.console import shown_live
 
-            live = Live(self._tally, console=Console(file=sys.stderr), refresh_per_second=2, transient=True)
-            self._live = self._stack.enter_context(live)
+        self._live = shown_live(self._tally, sys.stderr, 2)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        if self._live is not None:
+            self._live.stop()
 
     def seen(self, count: int, entry: dict[str, Any]) -> None:
         """Count a run that has ended, and say so."""
@@ -179,7 +175,7 @@ def _engine(options: argparse.Namespace) -> "AbstractEngine":
 
 def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Task, ...]":
     """The tasks with files for their traces, if these are asked for."""
-    from bough.bench.traces import NODES, searches, with_traces
+    from bough.bench.tasks import TRACED, with_traces
 
     if options.trace is None:
         if options.trace_limit is not None:
@@ -187,8 +183,9 @@ def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Ta
         return tasks
     if options.trace.exists() and not options.trace.is_dir():
         raise BadInput(f"--trace {options.trace} is a file; name a folder, which gets a file for each run")
-    followed = with_traces(tasks, options.trace, NODES if options.trace_limit is None else options.trace_limit)
-    others = sorted({task.method.name for task in tasks if not searches(task)})
+    check_numbers(options, trace_limit=0)
+    followed = with_traces(tasks, options.trace, TRACED if options.trace_limit is None else options.trace_limit)
+    others = sorted({task.method.name for task in followed if task.trace is None})
     if others:
         note(f"no trace of {', '.join(others)}: other solvers leave none")
     return followed

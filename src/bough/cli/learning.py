@@ -47,7 +47,7 @@ def label(command: Command) -> None:
     declare(command, "--weights", "FILE", "of a learnt rule; else what comes with bough")
     declare(command, "--timeout", "S", "seconds per property, or inf; 60", float, 60.0)
     words = "bounds per property, but for those of labels; with --rollouts, branches of the rule's own tree"
-    declare(command, "--max-bounds", "N", words, int)
+    declare(command, "--max-bounds", "N", words, int, dest="most_bounds")
     declare(command, "--batch", "N", "domains split per step; 1, and with --deep or --rollouts what memory allows", int)
     declare(command, "--seed", "N", "of everything random", int, 0)
     declare(command, "--device", DEVICES, "where bounds are computed")
@@ -122,11 +122,10 @@ def _recipe(options: argparse.Namespace) -> "LabelRecipe":
     fields = ("samples", "between", "whole", "deep", "growth", "seed", "inputs", "rollouts", "largest")
     plan = Plan(**picked(options, *fields), subset=Subset() if options.subset else None)
     chosen = Options(
-        **picked(options, "bounds", "intermediate", "weights", "seed", "device"),
+        **picked(options, "bounds", "intermediate", "weights", "seed", "device", "most_bounds"),
         timeout=options.timeout if math.isfinite(options.timeout) else None,
         branching=options.rule,
         batch=1 if options.batch is None and not (options.deep or options.rollouts) else options.batch,
-        most_bounds=options.max_bounds,
     )
     if Capability.INPUT_PARTS in chosen.needs:
         raise BadInput(f"'{options.rule}' halves inputs, and labels are about ReLUs; give another --rule")

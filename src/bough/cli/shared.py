@@ -130,7 +130,7 @@ def check_numbers(options: argparse.Namespace, **least: int) -> None:
     for name, lowest in least.items():
         value = getattr(options, name)
         if value is not None and value < lowest:
-            raise BadInput(f"--{name} is {value}; give a whole number, {lowest} or more")
+            raise BadInput(f"--{name.replace('_', '-')} is {value}; give a whole number, {lowest} or more")
 
 
 def check_processes(options: argparse.Namespace, name: str) -> None:

@@ -37,6 +37,7 @@ OPEN, CLOSED, EMPTY, STUCK = "ocxs"  # how a node ended when it was bounded; an 
 BY_RULE, BY_BACKUP, BY_NONE = "rbn"  # who chose a split; none: what the rule chose could not be split
 ENDINGS = (".jsonl", ".jsonl.gz")
 IMAGE_AXES = 3  # channels, height, width
+STEP = ("seconds", "lower", "upper", "open", "branches", "bounds")
 
 
 # Writing
@@ -51,8 +52,6 @@ class TraceWriter(AbstractObserver):
     """
 
     def __init__(self, path: Path, problem: Problem, about: Mapping[str, Any], limit: int = LIMIT) -> None:
-        if limit < 0:
-            raise BadInput(f"--trace-limit is {limit}; give a whole number of nodes, 0 or more")
         self.trouble: str | None = None
         self.nodes = 0  # written so far
         self._path, self._limit = path, limit
@@ -95,10 +94,8 @@ class TraceWriter(AbstractObserver):
         else:
             origin = self._splits(family, family.split)
         bounds = _numbers(family.children.lower)
-        ends = _ends(family)
-        self._waiting = f'{{"first":{self.nodes},{origin},"bound":{bounds},"end":"{ends}"}}'
-        opened = family.opened.nonzero()[:, 0].tolist()
-        self._ids.extend(self.nodes + k for k in opened)
+        self._waiting = f'{{"first":{self.nodes},{origin},"bound":{bounds},"end":"{_ends(family)}"}}'
+        self._ids.extend(self.nodes + k for k in family.opened.nonzero()[:, 0].tolist())
         self.nodes += count
 
     def seen(self, state: "SearchState", seconds: float) -> None:
@@ -114,7 +111,7 @@ class TraceWriter(AbstractObserver):
         }
         line = json.dumps(figures, allow_nan=False)
         self._write(line if self._waiting is None else f'{line[:-1]}, "nodes": {self._waiting}}}')
-        self._steps = self._steps + 1
+        self._steps += 1
         self._waiting = None
 
     def finish(self, result: "Result") -> None:
@@ -315,9 +312,6 @@ def _whole_enough(path: Path, note: Callable[[str], None]) -> Trace | None:
     except BadInput as error:
         note(f"left out: {error}")
         return None
-
-
-STEP = ("seconds", "lower", "upper", "open", "branches", "bounds")
 
 
 def _lines(path: Path, note: Callable[[str], None]) -> list[str]:
