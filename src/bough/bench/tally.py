@@ -1,9 +1,9 @@
-"""Records enter as runs end; how many there are of each kind, and how long the rest may take, leave."""
+"""Records enter as runs end; what people are told leaves: a line for each, how it stands, and a table at the end."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from statistics import fmean
+from statistics import fmean, mean, median
 from typing import TYPE_CHECKING
 
 from bough.bench.tasks import Key, Task
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 KINDS = (*SOLVED, "timeout", "unknown", "errors")
+HEAD = ("method", "runs", "solved", *KINDS, "median s", "mean s", "branches", "bounds")
 SHOWN = 4  # runs at work that are named; of more only the number is shown
 
 
@@ -45,7 +46,7 @@ class Tally:
 
     def _count(self, key: Key, entry: Entry) -> None:
         self._left.pop(key, None)
-        self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
+        self._counts[entry["method"]][_kind(entry)] += 1
         if entry["seconds"] is not None:
             self._seconds[entry["method"]].append(entry["seconds"] + (entry.get("load_seconds") or 0.0))
 
@@ -81,16 +82,15 @@ class Tally:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        table.add_column("method")
+        shown = Table(box=None, pad_edge=False)
+        shown.add_column("method")
         for head in ("runs", *KINDS, "mean s"):
-            table.add_column(head, justify="right")
+            shown.add_column(head, justify="right")
         for name, counts in self._counts.items():
-            mean = f"{fmean(self._seconds[name]):.2f}" if self._seconds[name] else "-"
-            table.add_row(
-                Text(name), f"{counts.total()}/{self._total[name]}", *(str(counts[kind]) for kind in KINDS), mean
-            )
-        return Group(table, Text(self.line()), Text(self.at_work(), overflow="ellipsis", no_wrap=True))
+            seconds = f"{fmean(self._seconds[name]):.2f}" if self._seconds[name] else "-"
+            runs = f"{counts.total()}/{self._total[name]}"
+            shown.add_row(Text(name), runs, *(str(counts[kind]) for kind in KINDS), seconds)
+        return Group(shown, Text(self.line()), Text(self.at_work(), overflow="ellipsis", no_wrap=True))
 
 
 def _name(task: Task) -> str:
@@ -121,3 +121,43 @@ def clock(seconds: float) -> str:
     except OverflowError:
         return "-"
     return then.strftime("%H:%M" if then.date() == current.date() else "%Y-%m-%d %H:%M")
+
+
+def _kind(entry: Entry) -> str:
+    return "errors" if entry["error"] is not None else str(entry["verdict"])
+
+
+def progress_line(entry: Entry) -> str:
+    """One run in one line."""
+    names = f"{stem(entry['network'])} {stem(entry['property'])} {entry['method']}"
+    if entry["error"] is not None:
+        return f"error  {names}: {entry['error'].splitlines()[0]}"
+    return f"{entry['verdict']} {entry['seconds']:.2f} s  {names}"
+
+
+def is_wrong(entry: Entry) -> bool:
+    """Whether a verdict contradicts the one on record: one of the two is a defect."""
+    return entry["verdict"] in SOLVED and entry.get("known") not in (None, entry["verdict"])
+
+
+def table(entries: Iterable[Entry]) -> str:
+    """A line per method; seconds are those of every run that ended with a verdict, timeouts included."""
+    by_method: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_method.setdefault(entry["method"], []).append(entry)
+    rows = [HEAD, *(_row(name, runs) for name, runs in by_method.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ([name.ljust(widths[0]), *map(str.rjust, figures, widths[1:])] for name, *figures in rows)
+    return "\n".join(map("  ".join, lines))
+
+
+def _row(name: str, runs: Sequence[Entry]) -> tuple[str, ...]:
+    count = Counter(map(_kind, runs))
+    ended = [run for run in runs if run["error"] is None]
+    seconds = [run["seconds"] for run in ended]
+    return (
+        name,
+        *map(str, (len(runs), sum(count[kind] for kind in SOLVED), *(count[kind] for kind in KINDS))),
+        *(f"{f(seconds):.2f}" if seconds else "-" for f in (median, mean)),
+        *(str(sum(run[figure] for run in ended)) for figure in ("branches", "bounds")),
+    )

@@ -1,6 +1,8 @@
 """A list of instances and methods enter; the runs that are to be made leave, with files for their traces."""
 
+import csv
 import hashlib
+import io
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bough.bench.known import Known, known_verdict
 from bough.bench.methods import Method
 from bough.errors import BadInput
+from bough.files.reading import read_bytes
 from bough.making import export
 from bough.options import AUTO
 from bough.problem.instances import Instance, read_instances
@@ -18,6 +20,10 @@ from bough.report.runs import stem
 from bough.zoo.table import Row, read_table
 
 Key = tuple[object, ...]
+Known = Mapping[tuple[str, str, str], str]  # verdicts on record, by benchmark, network and property
+KNOWN_LIMIT = 1 << 26  # most bytes that are read of a file of known verdicts
+KNOWN_COLUMNS = ("benchmark", "network", "property", "verdict")
+KNOWN_WORDS = {"unsat": "verified", "sat": "falsified"}  # words of the competition; any other means not known
 TRACED = 20_000  # nodes of each tree unless the user says how many: a page of many trees has to be opened, too
 _LONGEST = 60  # characters of each name that are taken over into a trace's file name
 ABOUT = ("dataset", "split", "image", "label", "target", "eps", "difficulty")  # fields of a row that records repeat
@@ -121,6 +127,28 @@ def read_list(instances: Path) -> tuple[Asked, ...]:
 def about(row: Row) -> dict[str, Any]:
     """What a record says of a row."""
     return {name: getattr(row, name) for name in ABOUT}
+
+
+def read_known(path: Path) -> Known:
+    """Verdicts by benchmark, network and property (file names without endings), in bough's words."""
+    try:
+        text = read_bytes(path, KNOWN_LIMIT, BadInput).decode("utf-8-sig")
+        rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        if not set(KNOWN_COLUMNS) <= set(rows.fieldnames or ()):
+            raise BadInput(f"{path}: the first line must name the columns {', '.join(KNOWN_COLUMNS)}")
+        return {
+            (r["benchmark"], r["network"], r["property"]): KNOWN_WORDS[r["verdict"]]
+            for r in rows
+            if r["verdict"] in KNOWN_WORDS
+        }
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path} is no CSV ({error}); give one with the columns {', '.join(KNOWN_COLUMNS)}") from None
+
+
+def known_verdict(known: Known, network: Path, property_file: Path) -> str | None:
+    """What is known of an instance; its benchmark is the nearest folder above the network that has a row for it."""
+    keys = ((folder.name, stem(network.name), stem(property_file.name)) for folder in network.resolve().parents)
+    return next((known[key] for key in keys if key in known), None)
 
 
 def with_traces(tasks: Sequence[Task], folder: Path, limit: int = TRACED) -> tuple[Task, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bough.budget import ran_out
-from bough.cli import bench, check, learning, report, search, training, zoo
+from bough.cli import bench, check, learning, report, search, zoo
 from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, Command, declare, print_verdict, say
 from bough.errors import BadInput, BoughError
 
@@ -115,6 +115,6 @@ COMMANDS = {  # what declares the options, and what the command does, by heading
         "train-network": (zoo.train_network, "train one of the paper's architectures robustly (Wong & Kolter)"),
         "properties": (zoo.properties, "make properties from images, with radii tuned to a difficulty"),
         "label": (learning.label, "record strong branching as samples to train a rule from"),
-        "train": (training.train, "train a branching rule on samples of `bough label`"),
+        "train": (learning.train, "train a branching rule on samples of `bough label`"),
     },
 }

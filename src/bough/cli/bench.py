@@ -66,13 +66,11 @@ def _bench(options: argparse.Namespace) -> int:
     deadline = limit_of(options)  # before the libraries are loaded, which takes a part of it
     import torch
 
-    from bough.bench.known import read_known
     from bough.bench.ledger import Ledger
     from bough.bench.methods import parse_method
     from bough.bench.runner import run_tasks
-    from bough.bench.summary import is_wrong, progress_line, table
-    from bough.bench.tally import Tally
-    from bough.bench.tasks import Selection, plan
+    from bough.bench.tally import Tally, is_wrong, progress_line, table
+    from bough.bench.tasks import Selection, plan, read_known
 
     engine = _engine(options)
     methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
@@ -131,7 +129,7 @@ class _View:
     def seen(self, count: int, entry: dict[str, Any]) -> None:
         """Count a run that has ended, and say so."""
         from bough.bench.ledger import key_of
-        from bough.bench.summary import progress_line
+        from bough.bench.tally import progress_line
 
         self._tally.add(key_of(entry), entry)
         line = f"{count}/{self._total}  {progress_line(entry)}"
