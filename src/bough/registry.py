@@ -52,13 +52,11 @@ class Registry(Generic[Kind]):
     def words(self, *, comparison: bool = False) -> Mapping[str, str]:
         """Names with a line about each, of those for use or of those for comparison."""
         own = {d.name: d.words for d in self._own.values() if d.comparison == comparison}
-        if not comparison:
-            own |= {name: f"from {point.module}" for name, point in self._foreign.items() if name not in self._own}
-        return own
+        return own if comparison else own | {name: f"from {point.module}" for name, point in self._foreign.items()}
 
     def names(self) -> tuple[str, ...]:
         """The names of all strategies."""
-        return (*self._own, *(name for name in self._foreign if name not in self._own))
+        return (*self._own, *self._foreign)
 
     def entries(self) -> tuple[Kind, ...]:
         """Every entry; all modules are imported."""
@@ -91,7 +89,8 @@ class Registry(Generic[Kind]):
 
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=f"bough.{self._constant.lower()}")}
+        points = entry_points(group=f"bough.{self._constant.lower()}")
+        return {point.name: point for point in points if point.name not in self._own}
 
     def _declared(self, folder: str) -> Iterator[_Declared]:
         spec = find_spec(folder)

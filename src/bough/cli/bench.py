@@ -33,10 +33,8 @@ def bench(command: Command) -> None:
         "or key=value,...; may be given again"
     )
     declare(command, "--method", "NAME", words, action="append")
-    command.add_argument(
-        "--resume", action="store_true", help="go on with FILE: what is in it without an error is kept"
-    )
-    command.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
+    declare(command, "--resume", None, "go on with FILE: what is in it without an error is kept")
+    declare(command, "--dry-run", None, "print what would be run, and run nothing")
     declare(command, "--timeout", "S", "seconds per run, instead of the CSV's", float)
     declare(command, "--only", "TEXT", "instances with TEXT in their paths", default="")
     declare(command, "--every", "N", "every N-th of these instances, the first too", int, 1)
@@ -51,7 +49,7 @@ def bench(command: Command) -> None:
     declare(where, "--engine", ("local", "here", "ray"), words)
     declare(where, "--grace", "S", "kill a run so long after its time limit; 60", number)
     declare(where, "--memory-limit", "GB", "kill a run that takes more", number)
-    where.add_argument("--fresh", action="store_true", help="a new process for every run")
+    declare(where, "--fresh", None, "a new process for every run")
     declare(where, "--gpu-share", "SHARE", "with ray: of a GPU, for each run on one; 1", number)
     declare(where, "--ray-address", "ADDRESS", "with ray: of the cluster; else one that is found")
     table = command.add_argument_group("with a table of properties")

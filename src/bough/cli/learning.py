@@ -51,9 +51,9 @@ def label(command: Command) -> None:
     declare(command, "--samples", "B", "samples per property; 20", int, 20)
     declare(command, "--between", "Q", "most steps between two samples; 10", int, 10)
     declare(command, "--whole", "SHARE", "of solved properties searched by strong; 0.25", float, 0.25)
-    command.add_argument("--deep", action="store_true", help="spread the samples over the depths of the whole search")
+    declare(command, "--deep", None, "spread the samples over the depths of the whole search")
     declare(command, "--growth", "G", "with --deep: of the search between samples; 1.05", float, 1.05)
-    command.add_argument("--subset", action="store_true", help="try the ReLUs of `strong-subset` only, not all")
+    declare(command, "--subset", None, "try the ReLUs of `strong-subset` only, not all")
     declare(command, "--inputs", "N", "label N inputs of each sample, too: bound both halves; 0", int, 0)
     declare(command, "--rollouts", "K", "grow the trees below the K ReLUs that --rule ranks first", int, 0)
     declare(command, "--largest", "N", "with --rollouts: branches of the trees that are tried; 256", int, 256)
@@ -72,7 +72,7 @@ def label(command: Command) -> None:
     declare(command, "--gpu-share", "SHARE", "with ray: of a GPU, for each property; 1", float)
     declare(command, "--ray-address", "ADDRESS", "with ray: of the cluster; else one that is found")
     declare(command, "--limit-seconds", "S", "start no property after S seconds in all", float)
-    command.add_argument("--resume", action="store_true", help="go on with DIR")
+    declare(command, "--resume", None, "go on with DIR")
     command.set_defaults(run=_label)
 
 
@@ -154,10 +154,8 @@ def train(command: Command) -> None:
     declare(command, "--out", "DIR", "weights, report, curves, and checkpoints to go on from", Path, required=True)
     words = "kind of model: fast (the default), local, or another package's"
     declare(command, "--preset", "NAME", words, default="fast")
-    command.add_argument("--reduced", action="store_true", help="without primal and dual values (the paper's GNN-R)")
-    command.add_argument(
-        "--inputs", action="store_true", help="score inputs, too, of samples by `label --inputs`; not fast, nor local"
-    )
+    declare(command, "--reduced", None, "without primal and dual values (the paper's GNN-R)")
+    declare(command, "--inputs", None, "score inputs, too, of samples by `label --inputs`; not fast, nor local")
     words = "how a split is judged: by its children (mean is the paper's), or, size, by trees of `label --rollouts`"
     declare(command, "--measure", MEASURES, words)
     command.add_argument(
@@ -166,22 +164,19 @@ def train(command: Command) -> None:
         help="rank all ReLUs (the paper's), learn the best one, or what each costs; by preset and measure",
     )
     declare(command, "--classes", "N", "classes of ReLUs that are ranked; 10 by default", int)
-    command.add_argument(
-        "--absolute", action="store_true", help="classes of equal width in m itself, not over the best m of a sample"
-    )
+    declare(command, "--absolute", None, "classes of equal width in m itself, not over the best m of a sample")
     declare(command, "--start", "WEIGHTS", "begin with these: a file, or what comes with bough")
     declare(command, "--epochs", "N", "most passes over the samples", int)
     declare(command, "--rate", "R", "learning rate at the start", float)
     declare(command, "--decay", "D", "weight decay", float)
-    command.add_argument(
-        "--decoupled", action=argparse.BooleanOptionalAction, help="weight decay apart from the gradient (AdamW)"
-    )
+    words = "weight decay apart from the gradient (AdamW)"
+    declare(command, "--decoupled", None, words, action=argparse.BooleanOptionalAction)
     declare(command, "--batch", "N", "samples per step", int)
     declare(command, "--group", "N", "most samples of one property in a row, scored together", int)
     declare(command, "--seed", "N", "of first weights and of the order of samples", int)
     declare(command, "--device", DEVICES, "auto takes a GPU when there is one")
     declare(command, "--limit-seconds", "S", "end after S seconds with the best so far", float)
-    command.add_argument("--resume", action="store_true", help="go on with what DIR holds")
+    declare(command, "--resume", None, "go on with what DIR holds")
     command.set_defaults(run=_train)
 
 

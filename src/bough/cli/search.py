@@ -54,11 +54,9 @@ def robustness(command: Command) -> None:
     words = "what eps limits: every pixel's change (inf), the Euclidean distance (2), the sum of all changes (1)"
     declare(command, "--norm", ("inf", "2", "1"), words)
     command.add_argument("--target", type=int, help="ask about this class only; all others by default")
-    command.add_argument(
-        "--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel"
-    )
-    command.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
-    command.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
+    declare(command, "--mean", "MEAN", "normalisation, one number or one per channel", float, [0.0], nargs="+")
+    declare(command, "--std", "STD", "as --mean", float, [1.0], nargs="+")
+    declare(command, "--no-clip", None, "allow pixels outside 0 to 1")
     command.set_defaults(run=_robustness, answers=True, certificate=None)
     _add_search_options(command)
 
@@ -80,7 +78,7 @@ def _add_search_options(command: Command) -> None:
     declare(command, "--json", "FILE", "write the record of the run", Path)
     words = "write every step and the search's tree as it grows, for `bough report` (.jsonl, or .jsonl.gz)"
     declare(command, "--trace", "FILE", words, Path)
-    command.add_argument("--quiet", action="store_true", help="print the verdict only")
+    declare(command, "--quiet", None, "print the verdict only")
     rare = RareOptions(command)
     words = "bounds until the answer is `timeout`; no limit by default"
     declare(rare, "--max-bounds", "N", words, int, dest="most_bounds")
@@ -95,9 +93,8 @@ def _add_search_options(command: Command) -> None:
         "any order of summation, which takes longer to prove"
     )
     declare(rare, "--semantics", ("real", "float32"), words)
-    rare.add_argument(
-        "--no-attack", action="store_false", dest="attack", help="skip the gradient attack that runs first"
-    )
+    words = "skip the gradient attack that runs first"
+    declare(rare, "--no-attack", None, words, action="store_false", dest="attack")
     words = "domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is"
     declare(rare, "--batch", "N", words, count_or_auto)
     declare(rare, "--memory", "GB", "most for open domains; half of what is free", float)

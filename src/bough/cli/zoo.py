@@ -76,19 +76,16 @@ def properties(command: Command) -> None:
     )
     declare(command, "--edges", "[LEAST,]E,M,H", words, numbers)
     declare(command, "--eps-range", "LO,HI", "radii to choose from", numbers)
-    command.add_argument(
-        "--normalised",
-        action=argparse.BooleanOptionalAction,
-        help="eps in the network's units, not in pixels of 0 to 1",
-    )
-    command.add_argument("--clip", action=argparse.BooleanOptionalAction, help="valid pixels only")
+    words = "eps in the network's units, not in pixels of 0 to 1"
+    declare(command, "--normalised", None, words, action=argparse.BooleanOptionalAction)
+    declare(command, "--clip", None, "valid pixels only", action=argparse.BooleanOptionalAction)
     declare(command, "--probes", "N", "most radii tried per image; 5 by default", int, 5)
     lean = "part what is between too cheap and too dear there, instead of by how cost grows"
     declare(command, "--lean", "SHARE", lean, float)
     declare(command, "--seed", "N", "of the images' order and their targets", int, 0)
     declare(command, "--jobs", "N", "processes; the table is the same", int, 1)
     declare(command, "--limit-seconds", "S", "start no image after S seconds in all", float)
-    command.add_argument("--resume", action="store_true", help="go on with DIR")
+    declare(command, "--resume", None, "go on with DIR")
     declare(command, "--timeout", "S", "seconds in instances.csv; 300", float, 300)
     declare(command, "--from", "CSV", "write the files of a table there is; mnist comes with bough", Path, dest="table")
     declare(command, "--networks", "FOLDER", "with --from: where the networks are", Path)

@@ -1,6 +1,7 @@
 """What a person sees while something runs: a line or a bar, kept up to date on a terminal, repeated in a log."""
 
 import math
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TextIO, final
 
 from bough.budget import Clock
@@ -81,7 +82,7 @@ def progress_text(state: "SearchState", seconds: float) -> str:
 
 
 @final
-class DownloadBar:
+class DownloadBar(AbstractContextManager["DownloadBar"]):
     """Bytes of one file after another, as a bar on a terminal and as a line now and then in a log."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -89,9 +90,6 @@ class DownloadBar:
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._last: Clock | None = None  # since the last line
-
-    def __enter__(self) -> "DownloadBar":
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

@@ -23,6 +23,7 @@ from bough.errors import BadInput, OutputError
 from bough.problem.problem import Problem
 from bough.problem.property import Box
 from bough.report.record import finite
+from bough.report.runs import json_object
 from bough.search.observe import AbstractObserver, Family, Split
 from bough.verdict.counterexample import Counterexample
 
@@ -264,9 +265,11 @@ class Trace:
 def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trace:
     """Read a trace; one whose end is missing is read as far as it goes, with a note."""
     lines = _lines(path, note)
+    advice = "give a file that `bough verify --trace` wrote"
     if not lines:
-        raise BadInput(f"{path} is empty; give a file that `bough verify --trace` wrote")
-    header = _parsed(lines[0], f"{path}, line 1")
+        raise BadInput(f"{path} is empty; {advice}")
+    read = (json_object(text, f"{path}, line {k}: not a line of a trace; {advice}") for k, text in enumerate(lines, 1))
+    header = next(read)
     if header.get("schema") != SCHEMA:
         raise BadInput(f"{path} is no trace: its schema is {header.get('schema')!r}, not {SCHEMA!r}")
     _check_header(header, path)
@@ -274,9 +277,8 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
     nodes = Nodes()
     end = None
     stopped = False
-    for k, text in enumerate(lines[1:], 2):
-        line = _parsed(text, f"{path}, line {k}")
-        try:
+    try:
+        for place, line in enumerate(read, 2):  # noqa: B007 - the error names it
             if "end" in line:
                 end = dict(line["end"])
             elif "stopped" in line:
@@ -285,8 +287,8 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
                 if line.get("nodes") is not None:
                     _add(nodes, line["nodes"])
                 steps.append({name: line[name] for name in STEP})
-        except (KeyError, TypeError, ValueError, IndexError):
-            raise BadInput(f"{path}, line {k}: not a line of a trace; was the file changed?") from None
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise BadInput(f"{path}, line {place}: not a line of a trace; was the file changed?") from None
     if end is None:
         note(f"{path} ends before its search did")
     return Trace(header, steps, nodes, end, stopped)
@@ -328,16 +330,6 @@ def _lines(path: Path, note: Callable[[str], None]) -> list[str]:
     if half:
         note(f"{path} ends in the middle of a line, which was left out")
     return lines
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        line = None
-    if not isinstance(line, dict):
-        raise BadInput(f"{where}: not a line of a trace; give a file that `bough verify --trace` wrote")
-    return line
 
 
 def _check_header(header: Mapping[str, Any], path: Path) -> None:
