@@ -71,12 +71,6 @@ class Options:
         return frozenset() if self.branching == AUTO else KNOWN_RULES.entry(self.branching).needs
 
     @property
-    def learnt(self) -> bool:
-        """Whether the branching rule is asked for by name and needs weights."""
-        named = isinstance(self.branching, str) and self.branching != AUTO
-        return named and KNOWN_RULES.entry(str(self.branching)).learnt
-
-    @property
     def offers(self) -> frozenset[Capability] | None:
         """What the bounds offer, at most; None where they are not chosen yet."""
         if isinstance(self.bounds, AbstractBounder):
@@ -157,7 +151,8 @@ class Options:
 
     def _check_rule(self) -> None:
         """Bounds, rule and weights have to fit, named or not."""
-        if self.weights is not None and not self.learnt:
+        rule = self.branching
+        if self.weights is not None and not (isinstance(rule, str) and rule != AUTO and KNOWN_RULES.entry(rule).learnt):
             learnt = [entry.name for entry in KNOWN_RULES.entries() if entry.learnt]
             raise BadInput(f"only learnt rules have weights: give --branching {', '.join(learnt)}")
         fitting = self.fitting() if self.needs else ()

@@ -6,6 +6,7 @@ API, command line, bench and labelling all hold the plan that was made, so what 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -100,13 +101,10 @@ class SearchPlan(AbstractPlan):
             return search(run)
         from bough.search.certify import Certifier
 
-        witness = Certifier(problem, self.certificate)
-        try:
+        with closing(Certifier(problem, self.certificate)) as witness:
             result = search(replace(run, witness=witness))
             witness.finish(result)
             return replace(result, notes={**result.notes, **witness.notes()})
-        finally:
-            witness.close()
 
 
 def make_plan(options: Options, network: Network) -> AbstractPlan:

@@ -1,10 +1,10 @@
-"""A list of instances and methods enter; the runs that are to be made leave, with files for their traces."""
+"""A list of instances, or a table of properties, and methods enter; the runs that are to be made leave."""
 
 import csv
 import hashlib
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,14 +13,17 @@ from typing import Any
 from bough.bench.methods import Method
 from bough.errors import BadInput
 from bough.files.reading import read_bytes
+from bough.files.writing import make_folder
 from bough.making import export
 from bough.options import AUTO
 from bough.problem.instances import Instance, read_instances
 from bough.report.runs import stem
-from bough.zoo.table import Row, read_table
+from bough.zoo.table import COLUMNS, PAPER_COLUMNS, TABLE_LIMIT, Row, read_table
 
 Key = tuple[object, ...]
 Known = Mapping[tuple[str, str, str], str]  # verdicts on record, by benchmark, network and property
+TIMEOUT = 300.0  # seconds per run of a table unless the user says how many; as `bough properties` writes it
+INSTANCE_COLUMNS = 3  # columns of a list of instances; a table has more
 KNOWN_LIMIT = 1 << 26  # most bytes that are read of a file of known verdicts
 KNOWN_COLUMNS = ("benchmark", "network", "property", "verdict")
 KNOWN_WORDS = {"unsat": "verified", "sat": "falsified"}  # words of the competition; any other means not known
@@ -127,6 +130,52 @@ def read_list(instances: Path) -> tuple[Asked, ...]:
 def about(row: Row) -> dict[str, Any]:
     """What a record says of a row."""
     return {name: getattr(row, name) for name in ABOUT}
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is meant as a table of properties: many columns, and their names in the first line."""
+    try:
+        lines = csv.reader(io.StringIO(read_bytes(path, TABLE_LIMIT, BadInput).decode("utf-8-sig"), newline=""))
+        first = next((cells for cells in lines if any(cells)), [])
+    except (UnicodeDecodeError, csv.Error):
+        return False
+    return len(first) > INSTANCE_COLUMNS and bool({*COLUMNS, *PAPER_COLUMNS} & set(first))
+
+
+@dataclass(frozen=True, eq=False)
+class Problems:
+    """The rows of a table whose images are at hand, and the folder where their files are, or will be."""
+
+    folder: Path
+    rows: Sequence[Row]
+    networks: Mapping[str, Path]
+    images_of: export.ImagesOf
+
+    def listed(self) -> tuple[Asked, ...]:
+        """An instance for each row."""
+        folder = self.folder / export.VNNLIB
+        return tuple(
+            Asked(Instance(self.networks[row.network], folder / export.file_name(row), TIMEOUT), about(row))
+            for row in self.rows
+        )
+
+    def write(self) -> None:
+        """Write the files, unless they are there; a folder of another table is refused."""
+        make_folder(self.folder)
+        export.check_same(self.folder, self.rows)
+        if not (self.folder / export.INSTANCES).exists():  # it is written last
+            export.write_problems(self.folder, self.rows, self.images_of, dict(self.networks), TIMEOUT)
+
+
+def read_problems(
+    table: Path, folder: Path, networks: Path | None, images_of: export.ImagesOf, note: Callable[[str], None]
+) -> Problems:
+    """The problems of a table, with their files in `folder`."""
+    rows = export.ready(read_table(table), images_of, note)
+    if not rows:
+        raise BadInput(f"none of the images of {table} is at hand; say by --data where they are")
+    paths = export.check_networks(rows, images_of, export.network_folders(table, networks))
+    return Problems(folder, rows, paths, images_of)
 
 
 def read_known(path: Path) -> Known:

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from bough.bench.engines import AbstractEngine
-    from bough.bench.tables import Problems
     from bough.bench.tally import Tally
-    from bough.bench.tasks import Task
+    from bough.bench.tasks import Problems, Task
 
 TELL_FIRST, TELL_EVERY = 2.0, 20.0  # seconds without a line after which one says what is at work
 
@@ -64,9 +63,9 @@ def _bench(options: argparse.Namespace) -> int:
     deadline = limit_of(options)  # before the libraries are loaded, which takes a part of it
     import torch
 
+    from bough.bench.engines import run_tasks
     from bough.bench.ledger import Ledger
     from bough.bench.methods import parse_method
-    from bough.bench.runner import run_tasks
     from bough.bench.tally import Tally, is_wrong, progress_line, table
     from bough.bench.tasks import Selection, plan, read_known
 
@@ -189,7 +188,7 @@ def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Ta
 
 def _problems(options: argparse.Namespace) -> "Problems | None":
     """What a table of properties asks; None for a list of instances."""
-    from bough.bench.tables import is_table, read_problems
+    from bough.bench.tasks import is_table, read_problems
     from bough.zoo.shipped import table_path
 
     path = table_path(options.instances)
