@@ -114,17 +114,8 @@ def make_plan(options: Options, network: Network) -> AbstractPlan:
 
 def said_of(options: Options) -> Settings:
     """What a record says of options that no plan was made of, since the network could not be read."""
-    return Settings(
-        bounder=str(options.bounds),
-        intermediate=str(options.intermediate),
-        branching=str(options.branching),
-        batch=options.batch,
-        seed=options.seed,
-        timeout=options.timeout,
-        device=options.device,
-        weights=options.weights,
-        semantics=options.semantics,
-    )
+    said = {name: getattr(options, name) for name in ("batch", "seed", "timeout", "device", "weights", "semantics")}
+    return Settings(str(options.bounds), str(options.intermediate), str(options.branching), **said)
 
 
 def _baseline_plan(options: Options) -> BaselinePlan:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -93,16 +92,13 @@ class Registry(Generic[Kind]):
         return {point.name: point for point in points if point.name not in self._own}
 
     def _declared(self, folder: str) -> Iterator[_Declared]:
-        spec = find_spec(folder)
-        for path in sorted(Path(place) for place in (spec.submodule_search_locations or ())) if spec else ():
-            for module in sorted(path.glob("*.py")):
-                for said in _literals(module.read_text(encoding="utf-8"), self._constant):
-                    fields = {name: said[name] for name in ("name", "words", "comparison") if name in said}
-                    yield _Declared(**fields, module=f"{folder}.{module.stem}")
+        for path in sorted(Path(__file__).parents[1].joinpath(*folder.split(".")).glob("*.py")):
+            for said in _literals(path.read_text(encoding="utf-8"), self._constant):
+                yield _Declared(**said, module=f"{folder}.{path.stem}")
 
 
 def _literals(text: str, constant: str) -> Iterator[dict[str, Any]]:
-    """The plain keyword arguments of every entry in a module's constant."""
+    """What a module's constant says in plain words of every entry."""
     start = text.find(f"\n{constant} = (\n")
     if start < 0:
         return
@@ -110,5 +106,5 @@ def _literals(text: str, constant: str) -> Iterator[dict[str, Any]]:
     if isinstance(assignment, ast.Assign) and isinstance(assignment.value, ast.Tuple):
         for call in assignment.value.elts:
             if isinstance(call, ast.Call):
-                constants = [(word.arg, word.value) for word in call.keywords if isinstance(word.value, ast.Constant)]
-                yield {name: value.value for name, value in constants if name is not None}
+                plain = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
+                yield {name: plain[name] for name in ("name", "words", "comparison") if name in plain}

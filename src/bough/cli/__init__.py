@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bough.budget import ran_out
-from bough.cli import bench, check, learning, report, search, zoo
+from bough.cli import bench, check, learning, search, zoo
 from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, Command, declare, print_verdict, say
 from bough.errors import BadInput, BoughError
 
@@ -107,7 +107,7 @@ COMMANDS = {  # what declares the options, and what the command does, by heading
         "robustness": (search.robustness, "prove that an image keeps its class within eps, or refute it"),
         "check": (check.check, "check the certificate that `verify --certificate` wrote"),
         "bench": (bench.bench, "run a list of instances by several methods"),
-        "report": (report.report, "show runs and traces as one HTML page"),
+        "report": (bench.report, "show runs and traces as one HTML page"),
         "demo": (_declare_demo, "run a dozen small problems on a network that comes with bough"),
         "doctor": (lambda command: command.set_defaults(run=_doctor), "versions, devices and solvers found"),
     },

@@ -1,4 +1,4 @@
-"""`bough bench`: a list of instances by several methods."""
+"""`bough bench` and `bough report`: a list of instances by several methods, and its records as one HTML page."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from bough.budget import Deadline
 from bough.cli.shared import DEFECT, UNFINISHED, Command, check_numbers, declare, images_of, limit_of, note, number, say
 from bough.errors import BadInput
-from bough.files.writing import check_writable, make_folder
+from bough.files.writing import check_writable, make_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bough.bench.tally import Tally
     from bough.bench.tasks import Problems, Task
 
+PAGE = "index.html"
 TELL_FIRST, TELL_EVERY = 2.0, 20.0  # seconds without a line after which one says what is at work
 
 
@@ -56,6 +57,17 @@ def bench(command: Command) -> None:
     declare(table, "--networks", "FOLDER", "where its networks are", Path)
     declare(table, "--data", "FOLDER", "where the data sets' files are", Path)
     command.set_defaults(run=_bench)
+
+
+def report(command: Command) -> None:
+    """Declare the options of `bough report`."""
+    declare(command, "runs", "RUN.jsonl", "records of `bough bench` or `bough verify --json`", Path, nargs="*")
+    declare(command, "--out", "DIR", f"the folder for {PAGE}", Path, required=True)
+    words = "traces of `bough verify --trace`, or folders of `bough bench --trace`: bounds over time, and trees"
+    declare(command, "--trace", "PATH", words, Path, [], nargs="+", action="extend")
+    words = "a folder of .npz files that `bough verify --counterexample` wrote, named after their properties"
+    declare(command, "--counterexamples", "DIR", words, Path)
+    command.set_defaults(run=_report)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -221,4 +233,29 @@ def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "Abst
     )
     if entries and not options.resume:
         note(f"{options.out} is there already; give --resume to go on with it")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    """Read all, complain about what is odd, write the page."""
+    from bough.report.page.document import document
+    from bough.report.page.payload import payload
+    from bough.report.page.points import read_points
+    from bough.report.runs import read_runs
+    from bough.report.trace import read_traces
+
+    notes: list[str] = []
+    entries = read_runs(options.runs, notes.append)
+    traces = read_traces(options.trace, notes.append)
+    points = [] if options.counterexamples is None else read_points(options.counterexamples, entries, notes.append)
+    data = payload(entries, traces, points, notes)
+    for line in notes:
+        note(line)
+    for warning in data["warnings"]:
+        say(f"warning: {warning}")
+    make_folder(options.out)
+    path = options.out / PAGE
+    write_text(path, document(data))
+    say(f"{len(data['runs'])} runs of {len(data['instances'])} instances, {len(traces)} traces")
+    print(path)
     return 0

@@ -1,7 +1,7 @@
 """Counterexamples beside the images they came from: what `bough verify --counterexample` saved, matched by name."""
 
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +9,10 @@ import numpy as np
 
 from bough.errors import BadInput
 from bough.problem.vnnlib import read_property
-from bough.report.runs import Entry, instance_of, stem
+from bough.report.runs import Entry, Note, instance_of, stem
 from bough.report.trace import Trace, centre_of, picture_shape, rounded
 
 LARGEST = 1 << 20  # elements; a larger input is not drawn
-Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[Page
             ambiguous = "two networks were asked this; put NETWORK- before the name"
             note(f"{path} is left out: {ambiguous if instances else 'no falsified run is called so'}")
             continue
-        point = _saved(path, *instances[0], note)
-        if point is not None:
+        if (point := _saved(path, *instances[0], note)) is not None:
             points.append(point)
     return points
 
