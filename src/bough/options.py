@@ -58,10 +58,6 @@ class Options:
         self._check_method()
         if self.certificate is not None:
             self._check_certificate()
-        policy = self.relu_bounds()
-        everywhere = self.gap is not None or self.semantics == "float32"
-        if everywhere and policy is not None and policy.conditional and isinstance(self.bounds, AbstractBounder):
-            raise BadInput(f"a minimum and float32 are about safe points, too; {policy} in {self.bounds} is not")
 
     @property
     def needs(self) -> frozenset[Capability]:
@@ -144,6 +140,9 @@ class Options:
             own = True
             if self.device not in (AUTO, self.bounds.device):
                 raise BadInput(f"{self.bounds} is made for the device {self.bounds.device}; leave out --device")
+            policy = self.bounds.intermediate
+            if policy is not None and policy.conditional and (self.gap is not None or self.semantics == "float32"):
+                raise BadInput(f"a minimum and float32 are about safe points, too; {policy} in {self.bounds} is not")
         else:
             own = self.bounds != AUTO and KNOWN_BOUNDERS.entry(self.bounds).usual_relu_bounds is None
         if own and self.intermediate != AUTO:

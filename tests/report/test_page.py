@@ -18,8 +18,7 @@ from bough.cli import main
 from bough.errors import BadInput
 from bough.problem.vnnlib import write_property
 from bough.report.page.document import document, embedded
-from bough.report.page.payload import payload
-from bough.report.page.points import read_points
+from bough.report.page.payload import payload, read_points
 from bough.report.runs import method_of, oddities, read_runs
 from bough.report.trace import read_trace
 from bough.zoo import demo

@@ -239,8 +239,7 @@ def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "Abst
 def _report(options: argparse.Namespace) -> int:
     """Read all, complain about what is odd, write the page."""
     from bough.report.page.document import document
-    from bough.report.page.payload import payload
-    from bough.report.page.points import read_points
+    from bough.report.page.payload import payload, read_points
     from bough.report.runs import read_runs
     from bough.report.trace import read_traces
 

@@ -167,8 +167,7 @@ def _properties(options: argparse.Namespace) -> int:
         raise BadInput(f"--timeout is {options.timeout}; give a finite number of seconds above 0")
     if (options.network is None) == (options.table is None):
         raise BadInput("give either a NETWORK to make properties for, or a table of properties by --from")
-    making = {"--count": options.count, "--dataset": options.dataset, "--images": options.images}
-    making["--use"] = options.use
+    making = {f"--{name}": getattr(options, name) for name in ("count", "dataset", "images", "use")}
     making |= {flag: getattr(options, f"{name}_count") for name, flag in DIFFICULTIES.items()}
     writing = {"--networks": options.networks, "--only": options.only or None, "--every": options.every - 1 or None}
     unheeded = [flag for flag, value in (making if options.network is None else writing).items() if value is not None]
