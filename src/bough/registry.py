@@ -84,17 +84,17 @@ class Registry(Generic[Kind]):
 
     @cached_property
     def _own(self) -> dict[str, _Declared]:
-        return {declared.name: declared for folder in self._folders for declared in self._declared(folder)}
+        own = {}
+        for folder in self._folders:
+            for path in sorted(Path(__file__).parents[1].joinpath(*folder.split(".")).glob("*.py")):
+                for said in _literals(path.read_text(encoding="utf-8"), self._constant):
+                    own[said["name"]] = _Declared(**said, module=f"{folder}.{path.stem}")
+        return own
 
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
         points = entry_points(group=f"bough.{self._constant.lower()}")
         return {point.name: point for point in points if point.name not in self._own}
-
-    def _declared(self, folder: str) -> Iterator[_Declared]:
-        for path in sorted(Path(__file__).parents[1].joinpath(*folder.split(".")).glob("*.py")):
-            for said in _literals(path.read_text(encoding="utf-8"), self._constant):
-                yield _Declared(**said, module=f"{folder}.{path.stem}")
 
 
 def _literals(text: str, constant: str) -> Iterator[dict[str, Any]]:
