@@ -219,8 +219,7 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     tick = Ticks(TELL_PROBES)
     with log.ProbeLog(options.out / export.LOG, recipe.told(), note) as known:
         made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
-    networks = {recipe.network: path}
-    export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
+    export.write_problems(options.out, made.rows, lambda *_: images, {recipe.network: path}, options.timeout)
     say(
         f"{len(made.rows)} properties are in {options.out / export.INSTANCES}, "
         f"{sum(row.difficulty == 'timeout' for row in made.rows)} of them not solved; {made.wrong} images were "
