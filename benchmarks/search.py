@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bough.api import load_network, load_problem, solve
+from bough.api import load_network, load_problem
 from bough.options import Options
 from bough.plan import make_plan
 from bough.problem.instances import Instance, read_instances
@@ -36,7 +36,7 @@ def run(name: str, instance: Instance, how: Options) -> dict[str, Any]:
     """One search; its record, with what is worked out from it."""
     problem = load_problem(load_network(instance.network), instance.property)
     plan = make_plan(how, problem.network)
-    result = solve(problem, plan)
+    result = plan.solve(problem)
     entry = record(Run(str(instance.network), instance.property.name, "bab", plan.settings), result)
     engine = entry["engine"]
     aside = entry["attack_seconds"] + engine.get("root_seconds", 0.0) + engine.get("capture_seconds", 0.0)

@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
+from bough.bench.engines import run_tasks
 from bough.bench.ledger import Ledger
 from bough.bench.methods import parse_method
-from bough.bench.runner import run_tasks
-from bough.bench.summary import progress_line
+from bough.bench.tally import progress_line
 from bough.bench.tasks import Selection, plan
 from bough.bounds.base import Capability
 from bough.branching.base import KNOWN_RULES

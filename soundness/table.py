@@ -22,13 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from bough.bench.engines import Processes
-from bough.bench.known import Known, known_verdict, read_known
+from bough.bench.engines import Processes, run_tasks
 from bough.bench.ledger import Ledger, read_records
 from bough.bench.methods import parse_method
-from bough.bench.runner import run_tasks
-from bough.bench.summary import is_wrong, progress_line
-from bough.bench.tasks import Asked, Selection, Task, plan, read_list
+from bough.bench.tally import is_wrong, progress_line
+from bough.bench.tasks import Asked, Known, Selection, Task, known_verdict, plan, read_known, read_list
 from bough.budget import Deadline
 from bough.errors import BadInput
 from bough.jobs.pool import Limits

@@ -319,7 +319,7 @@ def test_a_plan_is_made_once_and_can_be_used_again():
     """A free memory or a file that changes meanwhile changes nothing of it."""
     case = hard_case("dense", 5, safe=True)
     plan = make_plan(Options(bounds="lp", branching="random", seed=5, attack=False, batch=3), case.problem.network)
-    first, second = (solve(case.problem, plan) for _ in range(2))
+    first, second = (plan.solve(case.problem) for _ in range(2))
     assert (first.branches, first.bounds, first.lower_bound) == (second.branches, second.bounds, second.lower_bound)
     assert plan.settings.batch == 3
 

@@ -37,29 +37,21 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "bough.api": ("minimum", "robustness", "verify"),
-    "bough.bounds.dual": ("DualAscent",),
-    "bough.bounds.intermediate": ("PaperBounds", "TightBounds"),
-    "bough.bounds.lp": ("PlanetLP",),
-    "bough.branching.babsr": ("BaBSR",),
-    "bough.branching.random": ("RandomChoice",),
-    "bough.errors": (
-        "BadInput",
-        "BoughError",
-        "NetworkError",
-        "OutputError",
-        "PropertyError",
-        "SolverFailure",
-        "UnsupportedOperator",
-    ),
-    "bough.network.graph": ("Network",),
-    "bough.options": ("Options",),
-    "bough.problem.problem": ("Problem",),
-    "bough.problem.property": ("Ball", "Box", "Clause", "Property"),
-    "bough.verdict.counterexample": ("Counterexample",),
-    "bough.verdict.result": ("Result", "Verdict"),
+    "bough.api": "minimum robustness verify",
+    "bough.bounds.dual": "DualAscent",
+    "bough.bounds.intermediate": "PaperBounds TightBounds",
+    "bough.bounds.lp": "PlanetLP",
+    "bough.branching.babsr": "BaBSR",
+    "bough.branching.random": "RandomChoice",
+    "bough.errors": "BadInput BoughError NetworkError OutputError PropertyError SolverFailure UnsupportedOperator",
+    "bough.network.graph": "Network",
+    "bough.options": "Options",
+    "bough.problem.problem": "Problem",
+    "bough.problem.property": "Ball Box Clause Property",
+    "bough.verdict.counterexample": "Counterexample",
+    "bough.verdict.result": "Result Verdict",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = ["__version__", *_HOME]  # noqa: PLE0604 - strings, all of them
 

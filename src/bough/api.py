@@ -13,7 +13,7 @@ from bough.errors import NetworkError
 from bough.files.reading import NETWORK_LIMIT, read_bytes
 from bough.network.graph import Network
 from bough.options import Options
-from bough.plan import AbstractPlan, make_plan
+from bough.plan import make_plan
 from bough.problem.images import as_pixels, fitted, read_image
 from bough.problem.problem import Evaluator, Problem
 from bough.problem.property import Property, image_property
@@ -63,10 +63,9 @@ def load_problem(loaded: LoadedNetwork, asked: str | Path | Property) -> Problem
     return problem
 
 
-def solve(problem: Problem, how: Options | AbstractPlan, observers: Sequence[AbstractObserver] = ()) -> Result:
+def solve(problem: Problem, options: Options, observers: Sequence[AbstractObserver] = ()) -> Result:
     """Decide a problem that is already loaded; the time limit starts now."""
-    plan = make_plan(how, problem.network) if isinstance(how, Options) else how
-    return plan.solve(problem, observers)
+    return make_plan(options, problem.network).solve(problem, observers)
 
 
 def verify(

@@ -11,7 +11,6 @@ from bough.api import load_network, load_problem, solve
 from bough.files.writing import make_folder
 from bough.options import Options
 from bough.report.picture import Caption, counterexample_picture
-from bough.verdict.counterexample import Counterexample
 from bough.verdict.result import Verdict
 from bough.zoo import demo
 
@@ -38,7 +37,10 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> int:
         say(f"{problem.name:18s} {problem.eps:5.2f}  {answer:10s} {result.branches:8d} {result.seconds:8.2f}{mark}")
         status = max(status, judge(result.verdict, problem.expected))
         if result.counterexample is not None and picture is None:
-            picture = _draw(folder, problem, result.counterexample)
+            point = result.counterexample
+            caption = Caption(demo.CLASS_NAMES[problem.label], demo.CLASS_NAMES[int(point.y.argmax())], problem.eps)
+            picture = folder / f"{problem.name}.png"
+            counterexample_picture(picture, problem.image, point.x.reshape(problem.image.shape), caption)
     if picture is not None:
         say(f"\nThe first counterexample, replayed by ONNX Runtime, is drawn in {picture}")
     return status
@@ -49,11 +51,3 @@ def judge(verdict: Verdict, expected: demo.Expected) -> int:
     if expected in ("timeout", verdict.value):
         return RIGHT
     return WRONG if verdict in (Verdict.VERIFIED, Verdict.FALSIFIED) else LATE
-
-
-def _draw(folder: Path, problem: demo.DemoProblem, point: Counterexample) -> Path:
-    names = demo.CLASS_NAMES
-    caption = Caption(names[problem.label], names[int(point.y.argmax())], problem.eps)
-    path = folder / f"{problem.name}.png"
-    counterexample_picture(path, problem.image, point.x.reshape(problem.image.shape), caption)
-    return path

@@ -76,9 +76,8 @@ def style(**more: Any) -> Iterator[None]:
         yield
 
 
-def save(figure: "Figure", path: str | Path, dpi: int = DPI) -> None:
+def save(figure: "Figure", path: Path, dpi: int = DPI) -> None:
     """Write a figure; the file's ending chooses the format. Call it inside the block that the figure was drawn in."""
-    path = Path(path)
     ending = path.suffix.lower()
     if ending not in FORMATS:
         raise OutputError(f"picture '{path.name}' must end in {' or '.join(FORMATS)}; rename it")

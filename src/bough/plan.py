@@ -6,6 +6,7 @@ API, command line, bench and labelling all hold the plan that was made, so what 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -100,13 +101,10 @@ class SearchPlan(AbstractPlan):
             return search(run)
         from bough.search.certify import Certifier
 
-        witness = Certifier(problem, self.certificate)
-        try:
+        with closing(Certifier(problem, self.certificate)) as witness:
             result = search(replace(run, witness=witness))
             witness.finish(result)
             return replace(result, notes={**result.notes, **witness.notes()})
-        finally:
-            witness.close()
 
 
 def make_plan(options: Options, network: Network) -> AbstractPlan:
@@ -116,17 +114,8 @@ def make_plan(options: Options, network: Network) -> AbstractPlan:
 
 def said_of(options: Options) -> Settings:
     """What a record says of options that no plan was made of, since the network could not be read."""
-    return Settings(
-        bounder=str(options.bounds),
-        intermediate=str(options.intermediate),
-        branching=str(options.branching),
-        batch=options.batch,
-        seed=options.seed,
-        timeout=options.timeout,
-        device=options.device,
-        weights=options.weights,
-        semantics=options.semantics,
-    )
+    said = {name: getattr(options, name) for name in ("batch", "seed", "timeout", "device", "weights", "semantics")}
+    return Settings(str(options.bounds), str(options.intermediate), str(options.branching), **said)
 
 
 def _baseline_plan(options: Options) -> BaselinePlan:
@@ -171,7 +160,9 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     settings = Settings(
         name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
     )
-    auto = f" (auto: {_reason(name, network)})" if options.bounds == AUTO else ""
+    reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
+    reason = reasons.get(name, f"only {network.inputs} inputs, which are halved")
+    auto = f" (auto: {reason})" if options.bounds == AUTO else ""
     over = "" if policy_name == OWN else f" over {policy_name} ReLU bounds"
     by = "" if weights is None else f" by {Path(weights).name}"
     return SearchPlan(
@@ -205,11 +196,6 @@ def _bounds(options: Options, network: Network) -> tuple[str, BounderEntry | Non
         if not options.needs <= KNOWN_BOUNDERS.entry(name).offered(options.needs):
             name = options.fitting()[0]
     return name, KNOWN_BOUNDERS.entry(name)
-
-
-def _reason(bounder: str, network: Network) -> str:
-    reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
-    return reasons.get(bounder, f"only {network.inputs} inputs, which are halved")
 
 
 def _rule(

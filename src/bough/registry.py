@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bough.errors import BadInput
 
@@ -31,13 +30,10 @@ class Entry:
 Kind = TypeVar("Kind", bound=Entry)
 
 
-@dataclass(frozen=True)
-class _Declared:
+@dataclass(frozen=True, kw_only=True)
+class _Declared(Entry):
     """What the text of a module says of one of its entries."""
 
-    name: str
-    words: str
-    comparison: bool
     module: str
 
 
@@ -55,13 +51,11 @@ class Registry(Generic[Kind]):
     def words(self, *, comparison: bool = False) -> Mapping[str, str]:
         """Names with a line about each, of those for use or of those for comparison."""
         own = {d.name: d.words for d in self._own.values() if d.comparison == comparison}
-        if not comparison:
-            own |= {name: f"from {point.module}" for name, point in self._foreign.items() if name not in self._own}
-        return own
+        return own if comparison else own | {name: f"from {point.module}" for name, point in self._foreign.items()}
 
     def names(self) -> tuple[str, ...]:
         """The names of all strategies."""
-        return (*self._own, *(name for name in self._foreign if name not in self._own))
+        return (*self._own, *self._foreign)
 
     def entries(self) -> tuple[Kind, ...]:
         """Every entry; all modules are imported."""
@@ -90,23 +84,21 @@ class Registry(Generic[Kind]):
 
     @cached_property
     def _own(self) -> dict[str, _Declared]:
-        return {declared.name: declared for folder in self._folders for declared in self._declared(folder)}
+        own = {}
+        for folder in self._folders:
+            for path in sorted(Path(__file__).parents[1].joinpath(*folder.split(".")).glob("*.py")):
+                for said in _literals(path.read_text(encoding="utf-8"), self._constant):
+                    own[said["name"]] = _Declared(**said, module=f"{folder}.{path.stem}")
+        return own
 
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=f"bough.{self._constant.lower()}")}
-
-    def _declared(self, folder: str) -> Iterator[_Declared]:
-        spec = find_spec(folder)
-        for path in sorted(Path(place) for place in (spec.submodule_search_locations or ())) if spec else ():
-            for module in sorted(path.glob("*.py")):
-                for fields in _literals(module.read_text(encoding="utf-8"), self._constant):
-                    name, words = str(fields["name"]), str(fields["words"])
-                    yield _Declared(name, words, bool(fields.get("comparison")), f"{folder}.{module.stem}")
+        points = entry_points(group=f"bough.{self._constant.lower()}")
+        return {point.name: point for point in points if point.name not in self._own}
 
 
-def _literals(text: str, constant: str) -> Iterator[dict[str, object]]:
-    """The plain keyword arguments of every entry in a module's constant."""
+def _literals(text: str, constant: str) -> Iterator[dict[str, Any]]:
+    """What a module's constant says in plain words of every entry."""
     start = text.find(f"\n{constant} = (\n")
     if start < 0:
         return
@@ -114,5 +106,5 @@ def _literals(text: str, constant: str) -> Iterator[dict[str, object]]:
     if isinstance(assignment, ast.Assign) and isinstance(assignment.value, ast.Tuple):
         for call in assignment.value.elts:
             if isinstance(call, ast.Call):
-                constants = [(word.arg, word.value) for word in call.keywords if isinstance(word.value, ast.Constant)]
-                yield {name: value.value for name, value in constants if name is not None}
+                plain = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
+                yield {name: plain[name] for name in ("name", "words", "comparison") if name in plain}

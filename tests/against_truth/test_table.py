@@ -10,8 +10,7 @@ import pytest
 from soundness.table import chosen, contradictions, main, shares, table, tasks_of
 from tests.support import sequential
 
-from bough.bench.known import known_verdict, read_known
-from bough.bench.tasks import read_list
+from bough.bench.tasks import known_verdict, read_known, read_list
 from bough.problem.onnx_writer import write_network
 
 SIZES = {"acasxu_2023": 186, "cersyve": 12, "mnist_fc": 90, "oval21": 30, "test": 5}

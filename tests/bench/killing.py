@@ -17,7 +17,7 @@ import torch
 from bough.cli import main
 
 LOADED_ONCE = (
-    *("highspy", "onnx", "onnxruntime", "scipy.sparse", "bough.bench.runner", "bough.bench.tables"),
+    *("highspy", "onnx", "onnxruntime", "scipy.sparse", "bough.bench.engines", "bough.bench.tasks"),
     *("bough.bench.tally", "bough.problem.onnx", "bough.solvers.highs"),
 )
 

@@ -12,12 +12,11 @@ from tests.support import failing, sequential
 
 from bough import api
 from bough.bench import run
-from bough.bench.known import known_verdict, read_known
+from bough.bench.engines import run_tasks
 from bough.bench.ledger import Ledger
 from bough.bench.methods import BUILT_IN, parse_method
-from bough.bench.runner import run_tasks
-from bough.bench.summary import progress_line, table
-from bough.bench.tasks import Selection, plan
+from bough.bench.tally import progress_line, table
+from bough.bench.tasks import Selection, known_verdict, plan, read_known
 from bough.budget import Deadline
 from bough.cli import main
 from bough.errors import BadInput, OutputError

@@ -16,8 +16,8 @@ from tests.bench.test_bench import LINES, PROPERTY, Folder, bench  # noqa: F401 
 from tests.bench.test_processes import outcomes
 from tests.making.test_label_command import FAST, Shell, label  # noqa: F401 - the fixture
 
+from bough.bench.engines import run_tasks
 from bough.bench.methods import parse_method
-from bough.bench.runner import run_tasks
 from bough.bench.tasks import Selection, plan
 from bough.budget import Deadline
 

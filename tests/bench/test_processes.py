@@ -14,11 +14,10 @@ from tests.bench import work
 from tests.bench.test_bench import LINES, METHODS, PROPERTY, Folder, bench  # noqa: F401 - the fixture
 
 from bough.bench import engines
-from bough.bench.engines import Processes
+from bough.bench.engines import Processes, run_tasks
 from bough.bench.ledger import Ledger
 from bough.bench.methods import parse_method
 from bough.bench.run import with_share
-from bough.bench.runner import run_tasks
 from bough.bench.tasks import Selection, plan
 from bough.budget import Deadline
 from bough.jobs.pool import Limits

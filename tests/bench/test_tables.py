@@ -9,7 +9,7 @@ import torch
 from tests.bench.test_bench import Folder
 from tests.support import generator, normal
 
-from bough.bench.tables import is_table
+from bough.bench.tasks import is_table
 from bough.making import export
 from bough.network.rewrite import GraphBuilder
 from bough.problem.onnx_writer import write_network

@@ -11,11 +11,9 @@ from tests.bench.test_bench import METHODS, Folder, bench  # noqa: F401 - the fi
 from tests.bench.test_cluster import address, machines  # noqa: F401 - the fixtures
 from tests.bench.test_processes import outcomes
 
-from bough.bench.engines import Processes
+from bough.bench.engines import Processes, run_tasks
 from bough.bench.methods import parse_method
-from bough.bench.runner import run_tasks
-from bough.bench.tasks import Selection, plan
-from bough.bench.traces import trace_name, with_traces
+from bough.bench.tasks import Selection, plan, trace_name, with_traces
 from bough.budget import Deadline
 from bough.cli import main
 from bough.errors import BadInput

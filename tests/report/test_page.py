@@ -17,8 +17,8 @@ from tests.report.pages import EVIL, entry, write_runs, write_trace
 from bough.cli import main
 from bough.errors import BadInput
 from bough.problem.vnnlib import write_property
-from bough.report.page import document, payload, read_points
-from bough.report.page.document import embedded
+from bough.report.page.document import document, embedded
+from bough.report.page.payload import payload, read_points
 from bough.report.runs import method_of, oddities, read_runs
 from bough.report.trace import read_trace
 from bough.zoo import demo

@@ -22,9 +22,8 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "relu-bab": ("bounds=lp", "branching=widest"),  # as Planet and ReluBaB search
     **{name: (f"method={name}",) for name in KNOWN_BASELINES.names()},
 }
-SETTABLE = {
-    name: hint for name, hint in get_type_hints(Options).items() if name != "timeout"
-}  # an instance has its own
+# An instance has its own timeout.
+SETTABLE = {name: hint for name, hint in get_type_hints(Options).items() if name != "timeout"}
 
 
 @dataclass(frozen=True)

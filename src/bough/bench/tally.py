@@ -1,8 +1,9 @@
-"""Records enter as runs end; how many there are of each kind, and how long the rest may take, leave."""
+"""Records enter as runs end; what people are told leaves: a line for each, how it stands, and a table at the end."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from statistics import fmean, mean, median
 from typing import TYPE_CHECKING
 
 from bough.bench.tasks import Key, Task
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 KINDS = (*SOLVED, "timeout", "unknown", "errors")
+HEAD = ("method", "runs", "solved", *KINDS, "median s", "mean s", "branches", "bounds")
 SHOWN = 4  # runs at work that are named; of more only the number is shown
 
 
@@ -22,14 +24,14 @@ class Tally:
     def __init__(self, tasks: Sequence[Task], done: Mapping[Key, Entry], jobs: int) -> None:
         self._left = {task.key: task for task in tasks}
         self._total = Counter(task.method.name for task in tasks)
-        self._counts = {name: Counter(dict.fromkeys(KINDS, 0)) for name in self._total}
-        self._seconds = {name: [0.0, 0] for name in self._total}  # seconds in all, and of how many runs
+        self._counts = {name: Counter[str]() for name in self._total}
+        self._seconds: dict[str, list[float]] = {name: [] for name in self._total}  # of each run that ended
         self._clock = Clock.start()
         self._ended = 0  # runs that ended since then
         self._jobs = jobs
         self._at_work: Sequence[tuple[Task, float]] = ()
         self._beaten = Clock.start()  # the moment at which these were at work
-        for key in [key for key in self._left if key in done]:
+        for key in self._left.keys() & done.keys():
             self._count(key, done[key])
 
     def add(self, key: Key, entry: Entry) -> None:
@@ -44,30 +46,27 @@ class Tally:
 
     def _count(self, key: Key, entry: Entry) -> None:
         self._left.pop(key, None)
-        self._counts[entry["method"]]["errors" if entry["error"] is not None else entry["verdict"]] += 1
+        self._counts[entry["method"]][_kind(entry)] += 1
         if entry["seconds"] is not None:
-            spent = self._seconds[entry["method"]]
-            spent[0] += entry["seconds"] + (entry.get("load_seconds") or 0.0)
-            spent[1] += 1
+            self._seconds[entry["method"]].append(entry["seconds"] + (entry.get("load_seconds") or 0.0))
 
     def seconds_left(self) -> float | None:
         """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
-        known, count = (sum(spent[k] for spent in self._seconds.values()) for k in (0, 1))
-        if not count:
+        known = [seconds for spent in self._seconds.values() for seconds in spent]
+        if not known:
             return None
         left = list(self._left.values())  # a copy: a terminal is drawn on by a thread of its own
         jobs = max(self._jobs, len(self._at_work))  # a cluster tells only by being at work
-        means = {name: (s / n if n else known / count) for name, (s, n) in self._seconds.items()}
+        means = {name: fmean(spent or known) for name, spent in self._seconds.items()}
         return sum(min(means[t.method.name], t.instance.timeout) for t in left) / jobs
 
     def line(self) -> str:
         """Throughput, and the end if it can be guessed."""
-        done = sum(self._total.values()) - len(self._left)
-        total = sum(self._total.values())
+        total = self._total.total()
         left = self.seconds_left()
         end = "" if left is None or not self._left else f", about {span(left)} left, until {clock(left)}"
         speed = f", {60 * self._ended / max(self._clock.seconds(), 1e-9):.1f} a minute" if self._ended else ""
-        return f"{done} of {total} runs{speed}{end}"
+        return f"{total - len(self._left)} of {total} runs{speed}{end}"
 
     def at_work(self) -> str:
         """The runs that go on now, in words."""
@@ -83,19 +82,15 @@ class Tally:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        table.add_column("method")
+        shown = Table(box=None, pad_edge=False)
+        shown.add_column("method")
         for head in ("runs", *KINDS, "mean s"):
-            table.add_column(head, justify="right")
+            shown.add_column(head, justify="right")
         for name, counts in self._counts.items():
-            seconds, ended = self._seconds[name]
-            table.add_row(
-                Text(name),
-                f"{counts.total()}/{self._total[name]}",
-                *(str(counts[kind]) for kind in KINDS),
-                f"{seconds / ended:.2f}" if ended else "-",
-            )
-        return Group(table, Text(self.line()), Text(self.at_work(), overflow="ellipsis", no_wrap=True))
+            seconds = f"{fmean(self._seconds[name]):.2f}" if self._seconds[name] else "-"
+            runs = f"{counts.total()}/{self._total[name]}"
+            shown.add_row(Text(name), runs, *(str(counts[kind]) for kind in KINDS), seconds)
+        return Group(shown, Text(self.line()), Text(self.at_work(), overflow="ellipsis", no_wrap=True))
 
 
 def _name(task: Task) -> str:
@@ -115,9 +110,7 @@ def longest(tasks: Iterable[Task], jobs: int) -> float:
 
 def span(seconds: float) -> str:
     """Seconds as people read them."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return str(timedelta(seconds=round(seconds)))
+    return f"{seconds:.0f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
 
 
 def clock(seconds: float) -> str:
@@ -128,3 +121,43 @@ def clock(seconds: float) -> str:
     except OverflowError:
         return "-"
     return then.strftime("%H:%M" if then.date() == current.date() else "%Y-%m-%d %H:%M")
+
+
+def _kind(entry: Entry) -> str:
+    return "errors" if entry["error"] is not None else str(entry["verdict"])
+
+
+def progress_line(entry: Entry) -> str:
+    """One run in one line."""
+    names = f"{stem(entry['network'])} {stem(entry['property'])} {entry['method']}"
+    if entry["error"] is not None:
+        return f"error  {names}: {entry['error'].splitlines()[0]}"
+    return f"{entry['verdict']} {entry['seconds']:.2f} s  {names}"
+
+
+def is_wrong(entry: Entry) -> bool:
+    """Whether a verdict contradicts the one on record: one of the two is a defect."""
+    return entry["verdict"] in SOLVED and entry.get("known") not in (None, entry["verdict"])
+
+
+def table(entries: Iterable[Entry]) -> str:
+    """A line per method; seconds are those of every run that ended with a verdict, timeouts included."""
+    by_method: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_method.setdefault(entry["method"], []).append(entry)
+    rows = [HEAD, *(_row(name, runs) for name, runs in by_method.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ([name.ljust(widths[0]), *map(str.rjust, figures, widths[1:])] for name, *figures in rows)
+    return "\n".join(map("  ".join, lines))
+
+
+def _row(name: str, runs: Sequence[Entry]) -> tuple[str, ...]:
+    count = Counter(map(_kind, runs))
+    ended = [run for run in runs if run["error"] is None]
+    seconds = [run["seconds"] for run in ended]
+    return (
+        name,
+        *map(str, (len(runs), sum(count[kind] for kind in SOLVED), *(count[kind] for kind in KINDS))),
+        *(f"{f(seconds):.2f}" if seconds else "-" for f in (median, mean)),
+        *(str(sum(run[figure] for run in ended)) for figure in ("branches", "bounds")),
+    )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bough.budget import ran_out
-from bough.cli import bench, check, learning, report, search, training, zoo
+from bough.cli import bench, check, learning, search, zoo
 from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, Command, declare, print_verdict, say
 from bough.errors import BadInput, BoughError
 
@@ -27,24 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadInput as error:
         say(f"bough: {error}")
         return BAD_INPUT
-    except KeyboardInterrupt:  # outside the search, which ends with what it knows
-        return _stopped(options)
-    except Exception as error:  # noqa: BLE001 - a defect must not look like a verdict
-        if _interrupted(error):
-            return _stopped(options)
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - a defect must not look like a verdict
+        if _interrupted(error):  # outside the search, which ends with what it knows
+            say("bough: interrupted")
+            if options.answers:
+                print_verdict("unknown")
+            return UNFINISHED
         if isinstance(error, BoughError) or ran_out(error):
             say(f"bough: {error if isinstance(error, BoughError) else 'out of memory'}; nothing was decided")
         else:
             say(traceback.format_exc())
             say(f"bough: a defect ({type(error).__name__}), nothing was decided; please report it with `bough doctor`")
         return DEFECT
-
-
-def _stopped(options: argparse.Namespace) -> int:
-    say("bough: interrupted")
-    if options.answers:
-        print_verdict("unknown")
-    return UNFINISHED
 
 
 def _interrupted(error: BaseException | None) -> bool:
@@ -113,13 +107,13 @@ COMMANDS = {  # what declares the options, and what the command does, by heading
         "robustness": (search.robustness, "prove that an image keeps its class within eps, or refute it"),
         "check": (check.check, "check the certificate that `verify --certificate` wrote"),
         "bench": (bench.bench, "run a list of instances by several methods"),
-        "report": (report.report, "show runs and traces as one HTML page"),
+        "report": (bench.report, "show runs and traces as one HTML page"),
         "demo": (_declare_demo, "run a dozen small problems on a network that comes with bough"),
         "doctor": (lambda command: command.set_defaults(run=_doctor), "versions, devices and solvers found"),
     },
     "to make problems, and to train branching rules": {
         "properties": (zoo.properties, "make properties from images, with radii tuned to a difficulty"),
         "label": (learning.label, "record strong branching as samples to train a rule from"),
-        "train": (training.train, "train a branching rule on samples of `bough label`"),
+        "train": (learning.train, "train a branching rule on samples of `bough label`"),
     },
 }

@@ -1,15 +1,14 @@
-"""`bough bench`: a list of instances by several methods."""
+"""`bough bench` and `bough report`: a list of instances by several methods, and its records as one HTML page."""
 
 import argparse
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bough.budget import Deadline
-from bough.cli.shared import DEFECT, UNFINISHED, Command, declare, images_of, limit_of, note, number, say
+from bough.cli.shared import DEFECT, UNFINISHED, Command, check_numbers, declare, images_of, limit_of, note, number, say
 from bough.errors import BadInput
-from bough.files.writing import check_writable, make_folder
+from bough.files.writing import check_writable, make_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from bough.bench.engines import AbstractEngine
-    from bough.bench.tables import Problems
     from bough.bench.tally import Tally
-    from bough.bench.tasks import Task
+    from bough.bench.tasks import Problems, Task
 
+PAGE = "index.html"
 TELL_FIRST, TELL_EVERY = 2.0, 20.0  # seconds without a line after which one says what is at work
 
 
@@ -34,10 +33,8 @@ def bench(command: Command) -> None:
         "or key=value,...; may be given again"
     )
     declare(command, "--method", "NAME", words, action="append")
-    command.add_argument(
-        "--resume", action="store_true", help="go on with FILE: what is in it without an error is kept"
-    )
-    command.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
+    declare(command, "--resume", None, "go on with FILE: what is in it without an error is kept")
+    declare(command, "--dry-run", None, "print what would be run, and run nothing")
     declare(command, "--timeout", "S", "seconds per run, instead of the CSV's", float)
     declare(command, "--only", "TEXT", "instances with TEXT in their paths", default="")
     declare(command, "--every", "N", "every N-th of these instances, the first too", int, 1)
@@ -52,7 +49,7 @@ def bench(command: Command) -> None:
     declare(where, "--engine", ("local", "here", "ray"), words)
     declare(where, "--grace", "S", "kill a run so long after its time limit; 60", number)
     declare(where, "--memory-limit", "GB", "kill a run that takes more", number)
-    where.add_argument("--fresh", action="store_true", help="a new process for every run")
+    declare(where, "--fresh", None, "a new process for every run")
     declare(where, "--gpu-share", "SHARE", "with ray: of a GPU, for each run on one; 1", number)
     declare(where, "--ray-address", "ADDRESS", "with ray: of the cluster; else one that is found")
     table = command.add_argument_group("with a table of properties")
@@ -62,18 +59,27 @@ def bench(command: Command) -> None:
     command.set_defaults(run=_bench)
 
 
+def report(command: Command) -> None:
+    """Declare the options of `bough report`."""
+    declare(command, "runs", "RUN.jsonl", "records of `bough bench` or `bough verify --json`", Path, nargs="*")
+    declare(command, "--out", "DIR", f"the folder for {PAGE}", Path, required=True)
+    words = "traces of `bough verify --trace`, or folders of `bough bench --trace`: bounds over time, and trees"
+    declare(command, "--trace", "PATH", words, Path, [], nargs="+", action="extend")
+    words = "a folder of .npz files that `bough verify --counterexample` wrote, named after their properties"
+    declare(command, "--counterexamples", "DIR", words, Path)
+    command.set_defaults(run=_report)
+
+
 def _bench(options: argparse.Namespace) -> int:
     """Run what is not in the file yet, saying how each run ended; a table at the end."""
     deadline = limit_of(options)  # before the libraries are loaded, which takes a part of it
     import torch
 
-    from bough.bench.known import read_known
+    from bough.bench.engines import run_tasks
     from bough.bench.ledger import Ledger
     from bough.bench.methods import parse_method
-    from bough.bench.runner import run_tasks
-    from bough.bench.summary import is_wrong, progress_line, table
-    from bough.bench.tally import Tally
-    from bough.bench.tasks import Selection, plan
+    from bough.bench.tally import Tally, is_wrong, progress_line, table
+    from bough.bench.tasks import Selection, plan, read_known
 
     engine = _engine(options)
     methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
@@ -116,26 +122,23 @@ class _View:
 
     def __init__(self, tally: "Tally", total: int) -> None:
         self._tally, self._total = tally, total
-        self._stack = ExitStack()
         self._live: Live | None = None
         self._next = Deadline.after(TELL_FIRST)  # when a line is due
 
     def __enter__(self) -> "_View":
-        if sys.stderr is not None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
+        from bough.report.console import shown_live
 
-            live = Live(self._tally, console=Console(file=sys.stderr), refresh_per_second=2, transient=True)
-            self._live = self._stack.enter_context(live)
+        self._live = shown_live(self._tally, sys.stderr, 2)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        if self._live is not None:
+            self._live.stop()
 
     def seen(self, count: int, entry: dict[str, Any]) -> None:
         """Count a run that has ended, and say so."""
         from bough.bench.ledger import key_of
-        from bough.bench.summary import progress_line
+        from bough.bench.tally import progress_line
 
         self._tally.add(key_of(entry), entry)
         line = f"{count}/{self._total}  {progress_line(entry)}"
@@ -179,7 +182,7 @@ def _engine(options: argparse.Namespace) -> "AbstractEngine":
 
 def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Task, ...]":
     """The tasks with files for their traces, if these are asked for."""
-    from bough.bench.traces import NODES, searches, with_traces
+    from bough.bench.tasks import TRACED, with_traces
 
     if options.trace is None:
         if options.trace_limit is not None:
@@ -187,8 +190,9 @@ def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Ta
         return tasks
     if options.trace.exists() and not options.trace.is_dir():
         raise BadInput(f"--trace {options.trace} is a file; name a folder, which gets a file for each run")
-    followed = with_traces(tasks, options.trace, NODES if options.trace_limit is None else options.trace_limit)
-    others = sorted({task.method.name for task in tasks if not searches(task)})
+    check_numbers(options, trace_limit=0)
+    followed = with_traces(tasks, options.trace, TRACED if options.trace_limit is None else options.trace_limit)
+    others = sorted({task.method.name for task in followed if task.trace is None})
     if others:
         note(f"no trace of {', '.join(others)}: other solvers leave none")
     return followed
@@ -196,7 +200,7 @@ def _traced(options: argparse.Namespace, tasks: "tuple[Task, ...]") -> "tuple[Ta
 
 def _problems(options: argparse.Namespace) -> "Problems | None":
     """What a table of properties asks; None for a list of instances."""
-    from bough.bench.tables import is_table, read_problems
+    from bough.bench.tasks import is_table, read_problems
     from bough.zoo.shipped import table_path
 
     path = table_path(options.instances)
@@ -229,4 +233,28 @@ def _dry_run(options: argparse.Namespace, tasks: "Sequence[Task]", engine: "Abst
     )
     if entries and not options.resume:
         note(f"{options.out} is there already; give --resume to go on with it")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    """Read all, complain about what is odd, write the page."""
+    from bough.report.page.document import document
+    from bough.report.page.payload import payload, read_points
+    from bough.report.runs import read_runs
+    from bough.report.trace import read_traces
+
+    notes: list[str] = []
+    entries = read_runs(options.runs, notes.append)
+    traces = read_traces(options.trace, notes.append)
+    points = [] if options.counterexamples is None else read_points(options.counterexamples, entries, notes.append)
+    data = payload(entries, traces, points, notes)
+    for line in notes:
+        note(line)
+    for warning in data["warnings"]:
+        say(f"warning: {warning}")
+    make_folder(options.out)
+    path = options.out / PAGE
+    write_text(path, document(data))
+    say(f"{len(data['runs'])} runs of {len(data['instances'])} instances, {len(traces)} traces")
+    print(path)
     return 0

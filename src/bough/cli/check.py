@@ -12,10 +12,10 @@ def check(command: Command) -> None:
     declare(command, "network", "NETWORK", NETWORK_HELP, Path)
     declare(command, "property", "PROPERTY", ".vnnlib or .vnnlib.gz", Path)
     command.add_argument("certificate", metavar="CERTIFICATE", type=Path)
-    command.add_argument("--exact", action="store_true", help="in rational arithmetic, for small networks")
+    declare(command, "--exact", None, "in rational arithmetic, for small networks")
     words = "write the tree of a valid proof as an activation-pattern tree for APTPchecker; one file a clause"
     declare(command, "--aptp", "FILE", words, Path)
-    command.add_argument("--quiet", action="store_true", help="print the answer only")
+    declare(command, "--quiet", None, "print the answer only")
     command.set_defaults(run=_check)
 
 

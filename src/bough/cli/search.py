@@ -13,6 +13,7 @@ from bough.cli.shared import (
     NETWORK_HELP,
     Command,
     RareOptions,
+    check_numbers,
     check_processes,
     count_or_auto,
     declare,
@@ -53,11 +54,9 @@ def robustness(command: Command) -> None:
     words = "what eps limits: every pixel's change (inf), the Euclidean distance (2), the sum of all changes (1)"
     declare(command, "--norm", ("inf", "2", "1"), words)
     command.add_argument("--target", type=int, help="ask about this class only; all others by default")
-    command.add_argument(
-        "--mean", type=float, nargs="+", default=[0.0], help="normalisation, one number or one per channel"
-    )
-    command.add_argument("--std", type=float, nargs="+", default=[1.0], help="as --mean")
-    command.add_argument("--no-clip", action="store_true", help="allow pixels outside 0 to 1")
+    declare(command, "--mean", "MEAN", "normalisation, one number or one per channel", float, [0.0], nargs="+")
+    declare(command, "--std", "STD", "as --mean", float, [1.0], nargs="+")
+    declare(command, "--no-clip", None, "allow pixels outside 0 to 1")
     command.set_defaults(run=_robustness, answers=True, certificate=None)
     _add_search_options(command)
 
@@ -73,15 +72,16 @@ def _add_search_options(command: Command) -> None:
         "lp: the Planet LP by HiGHS, slow (auto: up to 16 ReLUs); `help` lists all"
     )
     declare(command, "--bounds", "NAME", words, default="auto", action=_Named)
-    declare(command, "--minimise", "GAP", "find the least margin to within GAP, too", float)
+    declare(command, "--minimise", "GAP", "find the least margin to within GAP, too", float, dest="gap")
     words = "write the counterexample as .npz, or else as text in VNN-COMP's form"
     declare(command, "--counterexample", "FILE", words, Path)
     declare(command, "--json", "FILE", "write the record of the run", Path)
     words = "write every step and the search's tree as it grows, for `bough report` (.jsonl, or .jsonl.gz)"
     declare(command, "--trace", "FILE", words, Path)
-    command.add_argument("--quiet", action="store_true", help="print the verdict only")
+    declare(command, "--quiet", None, "print the verdict only")
     rare = RareOptions(command)
-    declare(rare, "--max-bounds", "N", "bounds until the answer is `timeout`; no limit by default", int)
+    words = "bounds until the answer is `timeout`; no limit by default"
+    declare(rare, "--max-bounds", "N", words, int, dest="most_bounds")
     declare(rare, "--weights", "FILE", "of a learnt rule (gnn, ...): a file, or the name of one that comes with bough")
     words = (
         "ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
@@ -93,7 +93,8 @@ def _add_search_options(command: Command) -> None:
         "any order of summation, which takes longer to prove"
     )
     declare(rare, "--semantics", ("real", "float32"), words)
-    rare.add_argument("--no-attack", action="store_true", help="skip the gradient attack that runs first")
+    words = "skip the gradient attack that runs first"
+    declare(rare, "--no-attack", None, words, action="store_false", dest="attack")
     words = "domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is"
     declare(rare, "--batch", "N", words, count_or_auto)
     declare(rare, "--memory", "GB", "most for open domains; half of what is free", float)
@@ -164,21 +165,16 @@ def _search_options(options: argparse.Namespace) -> "Options":
             check_writable(path)
     if options.trace is None and options.trace_limit is not None:
         raise BadInput("--trace-limit limits a trace; give --trace FILE, too")
-    if options.trace_limit is not None and options.trace_limit < 0:
-        raise BadInput(f"--trace-limit is {options.trace_limit}; give a whole number of nodes, 0 or more")
+    check_numbers(options, trace_limit=0)
     check_processes(options, "threads")
     import torch
 
     from bough.budget import idle_cpus
 
     torch.set_num_threads(options.threads or idle_cpus())
-    fields = ("timeout", "bounds", "branching", "intermediate", "weights", "batch", "seed", "device", "memory")
-    return Options(
-        **picked(options, *fields, "certificate", "semantics"),
-        attack=not options.no_attack,
-        gap=options.minimise,
-        most_bounds=options.max_bounds,
-    )
+    strategy = ("bounds", "branching", "intermediate", "attack", "batch", "seed", "device", "weights")
+    more = ("gap", "semantics", "certificate", "timeout", "memory", "most_bounds")
+    return Options(**picked(options, *strategy, *more))
 
 
 def _answer(options: argparse.Namespace, problem: "Problem", chosen: "Options") -> int:
@@ -226,18 +222,14 @@ def _solved(
 
 
 def _summary(result: "Result", *, minimised: bool) -> str:
-    figures = [
-        f"{result.branches} branches",
-        f"{result.bounds} bounds",
-        f"depth {result.depth}",
-        f"{result.seconds:.2f} s",
-    ]
+    margin = ""
     if minimised:
-        figures.insert(0, f"least margin between {result.lower_bound:.6g} and {result.upper_bound:.6g}")
+        margin = f"least margin between {result.lower_bound:.6g} and {result.upper_bound:.6g}, "
     elif result.counterexample is None and result.proved and math.isfinite(result.lower_bound):
         above = 0 < result.lower_bound < TINY  # bounds that only look at unsafe points say no more
-        figures.insert(0, "margin above 0" if above else f"margin at least {result.lower_bound:.6g}")
-    return f"{result.reason}; " + ", ".join(figures)
+        margin = "margin above 0, " if above else f"margin at least {result.lower_bound:.6g}, "
+    figures = f"{result.branches} branches, {result.bounds} bounds, depth {result.depth}, {result.seconds:.2f} s"
+    return f"{result.reason}; {margin}{figures}"
 
 
 def _certified(path: Path, result: "Result") -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
 MOST_THREADS = 1024
 DEVICES = ("auto", "cpu", "cuda")
+Values = str | tuple[str, ...] | None
 NETWORK_HELP = ".onnx or .onnx.gz, or the name of a network that comes with bough: mnist_base, mnist_wide, mnist_deep"
 
 
@@ -57,14 +58,14 @@ class RareOptions:
         self._help.append((self._command.add_argument(flag, help=argparse.SUPPRESS, **settings), help))
 
 
-def declare(
-    to: Any, name: str, values: str | tuple[str, ...], words: str, kind: Any = str, default: Any = None, **more: Any
-) -> None:
-    """Declare an argument or an option that takes a value; `to` is a command, or a group of its options.
+def declare(to: Any, name: str, values: Values, words: str, kind: Any = str, default: Any = None, **more: Any) -> None:
+    """Declare an argument or an option; `to` is a command, or a group of its options.
 
-    `values` is a word for what it takes, or all that it may take, the default first.
+    `values` is a word for what it takes, or all that it may take, the default first; None: it is there or not.
     """
-    if isinstance(values, str):
+    if values is None:
+        to.add_argument(name, help=words, **{"action": "store_true", **more})
+    elif isinstance(values, str):
         to.add_argument(name, metavar=values, help=words, type=kind, default=default, **more)
     else:
         to.add_argument(name, choices=values, help=words, default=values[0], **more)
@@ -130,7 +131,7 @@ def check_numbers(options: argparse.Namespace, **least: int) -> None:
     for name, lowest in least.items():
         value = getattr(options, name)
         if value is not None and value < lowest:
-            raise BadInput(f"--{name} is {value}; give a whole number, {lowest} or more")
+            raise BadInput(f"--{name.replace('_', '-')} is {value}; give a whole number, {lowest} or more")
 
 
 def check_processes(options: argparse.Namespace, name: str) -> None:

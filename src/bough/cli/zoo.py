@@ -54,19 +54,16 @@ def properties(command: Command) -> None:
     )
     declare(command, "--edges", "[LEAST,]E,M,H", words, numbers)
     declare(command, "--eps-range", "LO,HI", "radii to choose from", numbers)
-    command.add_argument(
-        "--normalised",
-        action=argparse.BooleanOptionalAction,
-        help="eps in the network's units, not in pixels of 0 to 1",
-    )
-    command.add_argument("--clip", action=argparse.BooleanOptionalAction, help="valid pixels only")
+    words = "eps in the network's units, not in pixels of 0 to 1"
+    declare(command, "--normalised", None, words, action=argparse.BooleanOptionalAction)
+    declare(command, "--clip", None, "valid pixels only", action=argparse.BooleanOptionalAction)
     declare(command, "--probes", "N", "most radii tried per image; 5 by default", int, 5)
     lean = "part what is between too cheap and too dear there, instead of by how cost grows"
     declare(command, "--lean", "SHARE", lean, float)
     declare(command, "--seed", "N", "of the images' order and their targets", int, 0)
     declare(command, "--jobs", "N", "processes; the table is the same", int, 1)
     declare(command, "--limit-seconds", "S", "start no image after S seconds in all", float)
-    command.add_argument("--resume", action="store_true", help="go on with DIR")
+    declare(command, "--resume", None, "go on with DIR")
     declare(command, "--timeout", "S", "seconds in instances.csv; 300", float, 300)
     declare(command, "--from", "CSV", "write the files of a table there is; mnist comes with bough", Path, dest="table")
     declare(command, "--networks", "FOLDER", "with --from: where the networks are", Path)
@@ -100,8 +97,7 @@ def _properties(options: argparse.Namespace) -> int:
         raise BadInput(f"--timeout is {options.timeout}; give a finite number of seconds above 0")
     if (options.network is None) == (options.table is None):
         raise BadInput("give either a NETWORK to make properties for, or a table of properties by --from")
-    making = {"--count": options.count, "--dataset": options.dataset, "--images": options.images}
-    making["--use"] = options.use
+    making = {f"--{name}": getattr(options, name) for name in ("count", "dataset", "images", "use")}
     making |= {flag: getattr(options, f"{name}_count") for name, flag in DIFFICULTIES.items()}
     writing = {"--networks": options.networks, "--only": options.only or None, "--every": options.every - 1 or None}
     unheeded = [flag for flag, value in (making if options.network is None else writing).items() if value is not None]
@@ -153,8 +149,7 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     tick = Ticks(TELL_PROBES)
     with log.ProbeLog(options.out / export.LOG, recipe.told(), note) as known:
         made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
-    networks = {recipe.network: path}
-    export.write_problems(options.out, made.rows, lambda *_: images, networks, options.timeout)
+    export.write_problems(options.out, made.rows, lambda *_: images, {recipe.network: path}, options.timeout)
     say(
         f"{len(made.rows)} properties are in {options.out / export.INSTANCES}, "
         f"{sum(row.difficulty == 'timeout' for row in made.rows)} of them not solved; {made.wrong} images were "

@@ -1,12 +1,14 @@
 """What a person sees while something runs: a line or a bar, kept up to date on a terminal, repeated in a log."""
 
 import math
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TextIO, final
 
 from bough.budget import Clock
 from bough.search.observe import AbstractObserver
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.live import Live
     from rich.progress import Progress, TaskID
 
@@ -14,6 +16,18 @@ if TYPE_CHECKING:
 
 LOG_EVERY = 10.0  # seconds between lines where there is no terminal
 REFRESH = 0.2  # seconds between updates on a terminal
+
+
+def shown_live(what: "RenderableType", stream: TextIO | None, per_second: int) -> "Live | None":
+    """Show something on a terminal and keep it up to date until that is stopped; None where there is no terminal."""
+    if stream is None or not stream.isatty():
+        return None
+    from rich.console import Console
+    from rich.live import Live
+
+    live = Live(what, console=Console(file=stream), refresh_per_second=per_second, transient=True)
+    live.start()
+    return live
 
 
 @final
@@ -26,17 +40,7 @@ class ProgressLine(AbstractObserver):
         self._last = 0.0  # seconds into the search at the last line
 
     def __enter__(self) -> "ProgressLine":
-        if self._stream is not None and self._stream.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(
-                "attacking and bounding the root ...",
-                console=Console(file=self._stream),
-                refresh_per_second=5,
-                transient=True,
-            )
-            self._live.start()
+        self._live = shown_live("attacking and bounding the root ...", self._stream, 5)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +82,7 @@ def progress_text(state: "SearchState", seconds: float) -> str:
 
 
 @final
-class DownloadBar:
+class DownloadBar(AbstractContextManager["DownloadBar"]):
     """Bytes of one file after another, as a bar on a terminal and as a line now and then in a log."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -86,9 +90,6 @@ class DownloadBar:
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._last: Clock | None = None  # since the last line
-
-    def __enter__(self) -> "DownloadBar":
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

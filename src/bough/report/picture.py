@@ -106,8 +106,5 @@ def _difference_panel(figure: "Figure", axes: "Axes", difference: NDArray[np.flo
 
 def _bare(axes: "Axes", colour: str) -> None:
     """Leave a thin coloured edge around a panel, and no ticks."""
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_edgecolor(colour)
-        spine.set_linewidth(1.5)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set(edgecolor=colour, linewidth=1.5)

@@ -1,12 +1,13 @@
 """Run files enter, records leave: checked, each run once, whatever is odd about them said in a note."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from bough.errors import BadInput
+from bough.files.reading import parsed_json
 from bough.report.record import SCHEMA
 
 Entry = dict[str, Any]
@@ -137,22 +138,25 @@ def _read(path: Path, note: Note) -> list[Entry]:
     return entries
 
 
-def _entry(line: str, where: str) -> Entry:
+def json_object(text: str, failure: str) -> dict[str, Any]:
+    """The object that a line of JSON holds; a `BadInput` by `failure` where it holds none."""
     try:
-        entry = json.loads(line)
+        found = parsed_json(text)
     except ValueError:
-        entry = None
-    if not isinstance(entry, dict):
-        raise BadInput(f"{where}: not a record of a run; give files that `bough bench` or `bough verify --json` wrote")
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput(failure)
+    return found
+
+
+def _entry(line: str, where: str) -> Entry:
+    advice = "give files that `bough bench` or `bough verify --json` wrote"
+    entry = json_object(line, f"{where}: not a record of a run; {advice}")
     schema = entry.get("schema")
     if schema != SCHEMA:
         raise BadInput(f"{where}: the schema is {schema!r}, and this bough reads {SCHEMA!r}; give a file it wrote")
     sound = all(isinstance(entry.get(name), str) for name in WORDS) and entry.get("verdict") in VERDICTS
-    sound = sound and all(_is_number(entry.get(name)) for name in NUMBERS)
+    sound = sound and all(type(entry.get(name)) in (int, float, NoneType) for name in NUMBERS)
     if not sound or ("verdict" in entry and (entry["verdict"] is None) == (entry.get("error") is None)):
         raise BadInput(f"{where}: a field of the record is missing or of another type; was the file changed?")
     return {**dict.fromkeys((*NUMBERS, "verdict", "error")), **entry}
-
-
-def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

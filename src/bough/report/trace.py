@@ -23,6 +23,7 @@ from bough.errors import BadInput, OutputError
 from bough.problem.problem import Problem
 from bough.problem.property import Box
 from bough.report.record import finite
+from bough.report.runs import json_object
 from bough.search.observe import AbstractObserver, Family, Split
 from bough.verdict.counterexample import Counterexample
 
@@ -37,6 +38,7 @@ OPEN, CLOSED, EMPTY, STUCK = "ocxs"  # how a node ended when it was bounded; an 
 BY_RULE, BY_BACKUP, BY_NONE = "rbn"  # who chose a split; none: what the rule chose could not be split
 ENDINGS = (".jsonl", ".jsonl.gz")
 IMAGE_AXES = 3  # channels, height, width
+STEP = ("seconds", "lower", "upper", "open", "branches", "bounds")
 
 
 # Writing
@@ -51,8 +53,6 @@ class TraceWriter(AbstractObserver):
     """
 
     def __init__(self, path: Path, problem: Problem, about: Mapping[str, Any], limit: int = LIMIT) -> None:
-        if limit < 0:
-            raise BadInput(f"--trace-limit is {limit}; give a whole number of nodes, 0 or more")
         self.trouble: str | None = None
         self.nodes = 0  # written so far
         self._path, self._limit = path, limit
@@ -95,10 +95,8 @@ class TraceWriter(AbstractObserver):
         else:
             origin = self._splits(family, family.split)
         bounds = _numbers(family.children.lower)
-        ends = _ends(family)
-        self._waiting = f'{{"first":{self.nodes},{origin},"bound":{bounds},"end":"{ends}"}}'
-        opened = family.opened.nonzero()[:, 0].tolist()
-        self._ids.extend(self.nodes + k for k in opened)
+        self._waiting = f'{{"first":{self.nodes},{origin},"bound":{bounds},"end":"{_ends(family)}"}}'
+        self._ids.extend(self.nodes + k for k in family.opened.nonzero()[:, 0].tolist())
         self.nodes += count
 
     def seen(self, state: "SearchState", seconds: float) -> None:
@@ -114,7 +112,7 @@ class TraceWriter(AbstractObserver):
         }
         line = json.dumps(figures, allow_nan=False)
         self._write(line if self._waiting is None else f'{line[:-1]}, "nodes": {self._waiting}}}')
-        self._steps = self._steps + 1
+        self._steps += 1
         self._waiting = None
 
     def finish(self, result: "Result") -> None:
@@ -267,9 +265,11 @@ class Trace:
 def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trace:
     """Read a trace; one whose end is missing is read as far as it goes, with a note."""
     lines = _lines(path, note)
+    advice = "give a file that `bough verify --trace` wrote"
     if not lines:
-        raise BadInput(f"{path} is empty; give a file that `bough verify --trace` wrote")
-    header = _parsed(lines[0], f"{path}, line 1")
+        raise BadInput(f"{path} is empty; {advice}")
+    read = (json_object(text, f"{path}, line {k}: not a line of a trace; {advice}") for k, text in enumerate(lines, 1))
+    header = next(read)
     if header.get("schema") != SCHEMA:
         raise BadInput(f"{path} is no trace: its schema is {header.get('schema')!r}, not {SCHEMA!r}")
     _check_header(header, path)
@@ -277,9 +277,8 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
     nodes = Nodes()
     end = None
     stopped = False
-    for k, text in enumerate(lines[1:], 2):
-        line = _parsed(text, f"{path}, line {k}")
-        try:
+    try:
+        for place, line in enumerate(read, 2):  # noqa: B007 - the error names it
             if "end" in line:
                 end = dict(line["end"])
             elif "stopped" in line:
@@ -288,8 +287,8 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
                 if line.get("nodes") is not None:
                     _add(nodes, line["nodes"])
                 steps.append({name: line[name] for name in STEP})
-        except (KeyError, TypeError, ValueError, IndexError):
-            raise BadInput(f"{path}, line {k}: not a line of a trace; was the file changed?") from None
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise BadInput(f"{path}, line {place}: not a line of a trace; was the file changed?") from None
     if end is None:
         note(f"{path} ends before its search did")
     return Trace(header, steps, nodes, end, stopped)
@@ -317,9 +316,6 @@ def _whole_enough(path: Path, note: Callable[[str], None]) -> Trace | None:
         return None
 
 
-STEP = ("seconds", "lower", "upper", "open", "branches", "bounds")
-
-
 def _lines(path: Path, note: Callable[[str], None]) -> list[str]:
     """The whole lines of a file, unpacked; the last one is dropped where it was torn off."""
     try:
@@ -334,16 +330,6 @@ def _lines(path: Path, note: Callable[[str], None]) -> list[str]:
     if half:
         note(f"{path} ends in the middle of a line, which was left out")
     return lines
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        line = None
-    if not isinstance(line, dict):
-        raise BadInput(f"{where}: not a line of a trace; give a file that `bough verify --trace` wrote")
-    return line
 
 
 def _check_header(header: Mapping[str, Any], path: Path) -> None:

@@ -1,14 +1,21 @@
 """MNIST and CIFAR-10: a name enters, images leave as bytes with their labels and numbers.
 
-They are read from local files: `NAME.npz`, the files as published, or `NAME_part.npz`, which holds only some of the
-images; where none is there, the published files are downloaded into the cache. Nothing is ever unpickled.
+They are read from local files: `NAME.npz`, the files as published (MNIST's IDX, CIFAR-10's binary archive), or
+`NAME_part.npz`, which holds only some of the images; where none is there, the published files are downloaded into the
+cache. Every error names the file, no array takes more memory than its data set, and nothing is unpickled. Files as
+published are read after their checksums were found right, so nothing else of them is checked.
 """
 
 import math
 import os
-from collections.abc import Mapping
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bough.errors import BadInput
-from bough.files.reading import is_there
+from bough.files.reading import is_there, read_bytes
 from bough.zoo.download import Progress, RemoteFile, fetch
-from bough.zoo.image_files import Array, read_cifar, read_idx, read_npz, reading
 
+Array = NDArray[Any]
 SPLITS = ("train", "test")
 
+_NPY_HEADER = 1 << 16  # more bytes than stand before the values
+_BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 _PLACES = ("", "images", "data/images")  # folders below a data folder that are searched for files, in this order
 
 
@@ -154,18 +163,19 @@ def load(
         raise BadInput(f"there is no split {split!r} of {name}; give one of {', '.join(SPLITS)}")
     if folder is not None and not (is_there(folder) and folder.is_dir()):
         raise BadInput(f"{folder} is no folder; give the one with {name}, or none")
-    cache = _cache()
-    root = cache if folder is None else folder
-    images = _local(dataset, split, root)
-    if images is not None:
-        return images
+    root = _cache() if folder is None else folder
     wanted = {file: _first(file.name, root) for file in dataset.published(split)}
     absent = [file.name for file, path in wanted.items() if path is None]
+    # All of the split, in one file or as published, goes before a part of it.
+    own = _first(f"{name}.npz", root) or (_first(f"{name}_part.npz", root) if absent else None)
+    if own is not None:
+        held = _read_npz(own, split, dataset.count(split) * math.prod(dataset.shape))
+        return _checked(dataset, split, own, held["images"], held["labels"], held.get("index"))
     if absent and (folder is not None or not download):
         files = " and ".join(absent)
         otherwise = "allow the download" if folder is None else "name no folder"
         raise BadInput(f"{name} is not in {root}; put {name}.npz or {files} there, or {otherwise}")
-    paths = [path or fetch(file, dataset.mirrors, cache, progress) for file, path in wanted.items()]
+    paths = [path or fetch(file, dataset.mirrors, root, progress) for file, path in wanted.items()]
     return _read_published(dataset, split, paths)
 
 
@@ -184,32 +194,69 @@ def _first(name: str, root: Path) -> Path | None:
     return next((path for path in paths if is_there(path)), None)
 
 
-def _local(dataset: Dataset, split: str, root: Path) -> Images | None:
-    """The images that a folder has: all of the split rather than a part."""
-    published = [_first(file.name, root) for file in dataset.published(split)]
-    if whole := _first(f"{dataset.name}.npz", root):
-        return _read_npz(dataset, split, whole)
-    if all(published):
-        return _read_published(dataset, split, [path for path in published if path])
-    part = _first(f"{dataset.name}_part.npz", root)
-    return _read_npz(dataset, split, part) if part else None
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever goes wrong inside, a `BadInput` that names the file comes out."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:  # whatever a broken file makes its reader raise
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise BadInput(f"{path} cannot be read: {why}; fetch the file again") from error
 
 
-def _read_npz(dataset: Dataset, split: str, path: Path) -> Images:
-    held = read_npz(path, split, dataset.count(split) * math.prod(dataset.shape))
-    return _checked(dataset, split, path, held["images"], held["labels"], held.get("index"))
+def _read_npz(path: Path, split: str, most: int) -> dict[str, Array]:
+    """The split's `images`, `labels` and, where there is one, `index`, none of them of more than `most` values."""
+    held = {}
+    with _reading(path), path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise BadInput(f"{path} is no .npz file, or not all of one; fetch the file again")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            for what in ("images", "labels", "index"):
+                name = f"{split}_{what}"
+                if name in archive:
+                    if archive.zip.getinfo(f"{name}.npy").file_size > 8 * most + _NPY_HEADER:
+                        raise BadInput(f"{path} has more values in {name} than the data set; fetch the file again")
+                    # An entry that is no array comes as bytes, of which `asarray` makes one that fits nothing.
+                    held[what] = np.asarray(archive[name])
+                elif what != "index":
+                    raise BadInput(f"{path} has no array {name}; it needs {split}_images and {split}_labels")
+    return held
+
+
+def _read_idx(path: Path, shape: tuple[int, ...]) -> Array:
+    """The bytes of one gzipped IDX file, an array of this shape."""
+    # Before the values stand two zeros, 8 for "unsigned bytes", the number of axes, and their lengths.
+    header = 4 + 4 * len(shape)
+    with _reading(path):
+        contents = read_bytes(path, header + math.prod(shape), BadInput)
+        return np.frombuffer(contents, np.uint8, offset=header).reshape(shape)
+
+
+def _read_cifar(path: Path, split: str, count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Images and labels from the archive, read in place: records of one label byte and an image, in equal batches."""
+    names = [f"cifar-10-batches-bin/{name}.bin" for name in _BATCHES[split]]
+    found: dict[str, bytes] = {}
+    with _reading(path), tarfile.open(path, mode="r:gz") as archive:
+        for member in islice((member for member in archive if member.name in names), len(names)):
+            contents = archive.extractfile(member)
+            found[member.name] = contents.read() if contents else b""
+        records = np.frombuffer(b"".join(found[name] for name in names), np.uint8).reshape(count, -1)
+        return records[:, 1:].reshape(count, *shape), records[:, 0]
 
 
 def _read_published(dataset: Dataset, split: str, paths: list[Path]) -> Images:
     for path, file in zip(paths, dataset.published(split), strict=True):
-        with reading(path):
+        with _reading(path):
             if not file.is_at(path):
                 raise BadInput(f"{path} is not the published file, by its checksum; delete it to have it downloaded")
     count = dataset.count(split)
     if len(paths) == 1:  # CIFAR-10 is one archive, MNIST has its images and labels apart
-        return _checked(dataset, split, paths[0], *read_cifar(paths[0], split, count, dataset.shape))
-    pixels = read_idx(paths[0], (count, *dataset.shape[1:]))
-    labels = read_idx(paths[1], (count,))
+        return _checked(dataset, split, paths[0], *_read_cifar(paths[0], split, count, dataset.shape))
+    pixels = _read_idx(paths[0], (count, *dataset.shape[1:]))
+    labels = _read_idx(paths[1], (count,))
     return _checked(dataset, split, paths[0], pixels, labels)
 
 

@@ -156,7 +156,9 @@ def as_text(rows: Sequence[Row]) -> str:
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_written(getattr(row, name)) for name in COLUMNS] for row in rows)
+    for row in rows:
+        values = [getattr(row, name) for name in COLUMNS]
+        writer.writerow([str(value).lower() if isinstance(value, bool) else value for value in values])
     return file.getvalue()
 
 
@@ -215,12 +217,6 @@ def _value(name: str, text: str, hint: Any) -> Any:
         return parsed(text, hint, none="")
     except ValueError:
         raise BadInput(f"{text[:40]!r} is no {name}; correct the cell") from None
-
-
-def _written(value: object) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # The paper's results

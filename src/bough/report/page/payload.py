@@ -1,18 +1,37 @@
 """What the page knows, as plain values: runs by instance, traces as columns, counterexamples, and what to beware of."""
 
+import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bough.errors import BadInput
-from bough.report.page.points import PagePoint, points_of
+from bough.problem.vnnlib import read_property
 from bough.report.record import versions
-from bough.report.runs import SOLVED, Entry, counts_branches, instance_of, method_of, oddities, stem
-from bough.report.trace import Nodes, Trace
+from bough.report.runs import SOLVED, Entry, Note, counts_branches, instance_of, method_of, oddities, stem
+from bough.report.trace import Nodes, Trace, centre_of, picture_shape, rounded
 
 MOST_STEPS = 2000  # steps of a trace that the plot of bounds shows
 COPIED = ("verdict", "reason", "error", "seconds", "timeout", "branches", "bounds", "depth", "seed", "known")
 Instance = tuple[str, str]
+LARGEST = 1 << 20  # elements; a larger input is not drawn
+
+
+@dataclass(frozen=True)
+class PagePoint:
+    """A counterexample, flat, with what the network makes of it, and the image it lies near, where that is known."""
+
+    network: str
+    property: str
+    shape: tuple[int, int, int]
+    x: list[float]
+    y: list[float]
+    image: list[float] | None
+    image_y: list[float] | None = None
+    missing: str | None = None  # why there is no image
 
 
 def payload(
@@ -25,7 +44,7 @@ def payload(
     asked = list(dict.fromkeys(map(instance_of, entries)))
     places = [_place(asked, entries, trace) for trace in traces]  # adds what only a trace knows of
     number = {instance: k for k, instance in enumerate(asked)}
-    all_points = [*points, *points_of(traces)]
+    all_points = [*points, *filter(None, map(_traced, traces))]
     return {
         "version": versions()["bough"],
         "warnings": oddities(entries),
@@ -119,14 +138,73 @@ def _steps(steps: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 def _nodes(nodes: Nodes) -> dict[str, Any]:
     """The nodes as columns; a split of one choice is that number."""
-    return {
-        "parent": nodes.parent,
-        "clause": nodes.clause,
-        "depth": nodes.depth,
-        "split": [split[0] if len(split) == 1 else list(split) for split in nodes.split],
-        "side": nodes.side,
-        "by": "".join(by or "-" for by in nodes.by),
-        "gain": nodes.gain,
-        "bound": nodes.bound,
-        "end": "".join(nodes.end),
-    }
+    splits = [split[0] if len(split) == 1 else list(split) for split in nodes.split]
+    return {**vars(nodes), "split": splits, "by": "".join(by or "-" for by in nodes.by), "end": "".join(nodes.end)}
+
+
+# Counterexamples beside the images they came from
+
+
+def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[PagePoint]:
+    """The counterexamples in a folder's .npz files.
+
+    A file is named after its run's property, with or without the network in front: `prop_3.npz`, `net-prop_3.npz`.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is no folder; give the one with the counterexamples that bough verify wrote")
+    falsified = {instance_of(entry): None for entry in entries if entry["verdict"] == "falsified"}
+    names: dict[str, list[Instance]] = {}
+    for network, prop in falsified:
+        for name in (stem(prop), f"{stem(network)}-{stem(prop)}"):
+            names.setdefault(name, []).append((network, prop))
+    points = []
+    for path in sorted(folder.glob("*.npz")):
+        instances = names.get(path.stem, [])
+        if len(instances) != 1:
+            ambiguous = "two networks were asked this; put NETWORK- before the name"
+            note(f"{path} is left out: {ambiguous if instances else 'no falsified run is called so'}")
+            continue
+        if (point := _saved(path, *instances[0], note)) is not None:
+            points.append(point)
+    return points
+
+
+def _traced(trace: Trace) -> PagePoint | None:
+    """The counterexample that a trace holds."""
+    header = trace.header
+    found = (trace.end or {}).get("counterexample")
+    shape = picture_shape(header["input_shape"])
+    if found is None or shape is None or not found.get("x"):
+        return None
+    image = header.get("image") or {}
+    missing = None if image.get("x") else "the trace holds no image"
+    names = str(header["network"]), str(header["property"])
+    return PagePoint(*names, shape, found["x"], found["y"], image.get("x"), image.get("y"), missing)
+
+
+def _saved(path: Path, network: str, prop: str, note: Note) -> PagePoint | None:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            x, y = np.asarray(archive["x"], dtype=np.float64), np.asarray(archive["y"], dtype=np.float64)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        note(f"{path} is left out: it is no counterexample of bough's ({error})")
+        return None
+    shape = picture_shape(x.shape)
+    if shape is None or x.size > LARGEST:
+        note(f"{path} is left out: its input has shape {tuple(x.shape)}, which is no picture")
+        return None
+    image, missing = _image(prop, x.shape)
+    if missing is not None:
+        note(f"no image beside {path}: {missing}")
+    return PagePoint(network, prop, shape, rounded(np.nan_to_num(x)), rounded(np.nan_to_num(y)), image, None, missing)
+
+
+def _image(prop: str, shape: tuple[int, ...]) -> tuple[list[float] | None, str | None]:
+    """The middle of the property's first box; or why it is not known."""
+    try:
+        box = read_property(prop).boxes[0]
+    except BadInput as error:
+        return None, f"the property cannot be read: {error}"
+    if len(box.lower) != int(np.prod(shape)):
+        return None, f"{prop} is about {len(box.lower)} inputs, the counterexample has {int(np.prod(shape))}"
+    return rounded(np.nan_to_num(centre_of(box, shape))), None
