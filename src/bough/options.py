@@ -23,10 +23,47 @@ SEMANTICS = ("real", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """All that a user can say of a run: a strategy, a question and a budget."""
+class Question:
+    """What is asked of a problem; `gap` asks for the minimum to within it instead of a verdict."""
 
-    # How to search; `auto` is decided when the network is known.
+    gap: float | None = None
+    semantics: str = "real"  # what `verified` is about: the weights in real arithmetic, or every float32 execution, too
+    certificate: str | Path | None = None  # a file for the proof, which `bough check` reads
+
+    def __post_init__(self) -> None:
+        if self.gap is not None and not 0 < self.gap < math.inf:
+            raise BadInput(f"the gap is {self.gap}; give a finite number above 0")
+        if self.semantics not in SEMANTICS:
+            raise BadInput(f"there are no semantics '{self.semantics}'; there are: {', '.join(SEMANTICS)}")
+        if self.semantics == "float32" and self.gap is not None:
+            raise BadInput("a minimum is one of real arithmetic; leave out --semantics float32, or --minimise")
+        if self.certificate is not None and self.gap is not None:
+            raise BadInput("a certificate proves a sign, not a minimum; leave out --minimise or --certificate")
+        if self.certificate is not None and self.semantics != "real":
+            raise BadInput("a certificate is about real arithmetic; leave out --semantics float32, or --certificate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a search may take."""
+
+    timeout: float | None = None  # seconds
+    memory: float | None = None  # GB of host memory for open domains
+    most_bounds: int | None = None  # the search ends, as by a timeout, with the step that reaches so many
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout >= 0:
+            raise BadInput(f"the timeout is {self.timeout}; give seconds, 0 or more")
+        if self.memory is not None and not self.memory > 0:
+            raise BadInput(f"the memory is {self.memory}; give GB, more than 0")
+        if self.most_bounds is not None and self.most_bounds < 0:
+            raise BadInput(f"the most bounds are {self.most_bounds}; give a whole number, 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """How to search; `auto` is decided when the network is known."""
+
     bounds: str | AbstractBounder = AUTO
     branching: str | AbstractBrancher[Any] = AUTO
     intermediate: str | AbstractIntermediate = AUTO
@@ -38,26 +75,25 @@ class Options:
     method: str = AUTO  # the search, or the name of a baseline
     solver: str = AUTO  # of a baseline that is a mixed-integer program
 
-    # What is asked of a problem; `gap` asks for the minimum to within it instead of a verdict.
-    gap: float | None = None
-    semantics: str = "real"  # what `verified` is about: the weights in real arithmetic, or every float32 execution, too
-    certificate: str | Path | None = None  # a file for the proof, which `bough check` reads
-
-    # What a search may take.
-    timeout: float | None = None  # seconds
-    memory: float | None = None  # GB of host memory for open domains
-    most_bounds: int | None = None  # the search ends, as by a timeout, with the step that reaches so many
-
     def __post_init__(self) -> None:
-        self._check_question()
-        self._check_numbers()
-        self._check_names()
+        if not 0 <= self.seed < 1 << 63:
+            raise BadInput(f"the seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
+        if self.batch is not None and self.batch < 1:
+            raise BadInput(f"the batch is {self.batch}; give a whole number, 1 or more")
+        for name, known in (
+            (self.branching, KNOWN_RULES),
+            (self.bounds, KNOWN_BOUNDERS),
+            (self.intermediate, KNOWN_RELU_BOUNDS),
+            (self.method, KNOWN_BASELINES),
+        ):
+            if isinstance(name, str) and name != AUTO:
+                known.check(name)
+        for kind, name, names in (("device", self.device, DEVICES), ("solver", self.solver, tuple(SOLVERS))):
+            if name not in (AUTO, *names):
+                raise BadInput(f"there is no {kind} '{name}'; there are: {', '.join((AUTO, *names))}")
         self._check_device()
         self._check_bounder()
         self._check_rule()
-        self._check_method()
-        if self.certificate is not None:
-            self._check_certificate()
 
     @property
     def needs(self) -> frozenset[Capability]:
@@ -65,6 +101,12 @@ class Options:
         if isinstance(self.branching, AbstractBrancher):
             return self.branching.needs
         return frozenset() if self.branching == AUTO else KNOWN_RULES.entry(self.branching).needs
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the branching rule is asked for by name and needs weights."""
+        named = isinstance(self.branching, str) and self.branching != AUTO
+        return named and KNOWN_RULES.entry(str(self.branching)).learnt
 
     @property
     def offers(self) -> frozenset[Capability] | None:
@@ -89,43 +131,6 @@ class Options:
             return self.intermediate
         return None if self.intermediate == AUTO else KNOWN_RELU_BOUNDS.entry(self.intermediate).make()
 
-    def _check_question(self) -> None:
-        if self.gap is not None and not 0 < self.gap < math.inf:
-            raise BadInput(f"the gap is {self.gap}; give a finite number above 0")
-        if self.semantics not in SEMANTICS:
-            raise BadInput(f"there are no semantics '{self.semantics}'; there are: {', '.join(SEMANTICS)}")
-        if self.semantics == "float32" and self.gap is not None:
-            raise BadInput("a minimum is one of real arithmetic; leave out --semantics float32, or --minimise")
-        if self.certificate is not None and self.gap is not None:
-            raise BadInput("a certificate proves a sign, not a minimum; leave out --minimise or --certificate")
-        if self.certificate is not None and self.semantics != "real":
-            raise BadInput("a certificate is about real arithmetic; leave out --semantics float32, or --certificate")
-
-    def _check_numbers(self) -> None:
-        if not 0 <= self.seed < 1 << 63:
-            raise BadInput(f"the seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
-        if self.batch is not None and self.batch < 1:
-            raise BadInput(f"the batch is {self.batch}; give a whole number, 1 or more")
-        if self.timeout is not None and not self.timeout >= 0:
-            raise BadInput(f"the timeout is {self.timeout}; give seconds, 0 or more")
-        if self.memory is not None and not self.memory > 0:
-            raise BadInput(f"the memory is {self.memory}; give GB, more than 0")
-        if self.most_bounds is not None and self.most_bounds < 0:
-            raise BadInput(f"the most bounds are {self.most_bounds}; give a whole number, 0 or more")
-
-    def _check_names(self) -> None:
-        for name, known in (
-            (self.branching, KNOWN_RULES),
-            (self.bounds, KNOWN_BOUNDERS),
-            (self.intermediate, KNOWN_RELU_BOUNDS),
-            (self.method, KNOWN_BASELINES),
-        ):
-            if isinstance(name, str) and name != AUTO:
-                known.check(name)
-        for kind, name, names in (("device", self.device, DEVICES), ("solver", self.solver, tuple(SOLVERS))):
-            if name not in (AUTO, *names):
-                raise BadInput(f"there is no {kind} '{name}'; there are: {', '.join((AUTO, *names))}")
-
     def _check_device(self) -> None:
         if self.device != "cuda":
             return
@@ -140,9 +145,6 @@ class Options:
             own = True
             if self.device not in (AUTO, self.bounds.device):
                 raise BadInput(f"{self.bounds} is made for the device {self.bounds.device}; leave out --device")
-            policy = self.bounds.intermediate
-            if policy is not None and policy.conditional and (self.gap is not None or self.semantics == "float32"):
-                raise BadInput(f"a minimum and float32 are about safe points, too; {policy} in {self.bounds} is not")
         else:
             own = self.bounds != AUTO and KNOWN_BOUNDERS.entry(self.bounds).usual_relu_bounds is None
         if own and self.intermediate != AUTO:
@@ -150,8 +152,7 @@ class Options:
 
     def _check_rule(self) -> None:
         """Bounds, rule and weights have to fit, named or not."""
-        rule = self.branching
-        if self.weights is not None and not (isinstance(rule, str) and rule != AUTO and KNOWN_RULES.entry(rule).learnt):
+        if self.weights is not None and not self.learnt:
             learnt = [entry.name for entry in KNOWN_RULES.entries() if entry.learnt]
             raise BadInput(f"only learnt rules have weights: give --branching {', '.join(learnt)}")
         fitting = self.fitting() if self.needs else ()
@@ -168,6 +169,23 @@ class Options:
         if self.bounds == "linear" and self.branching != AUTO and Capability.INPUT_PARTS not in self.needs:
             halving = [entry.name for entry in KNOWN_RULES.entries() if Capability.INPUT_PARTS in entry.needs]
             raise BadInput(f"linear bounds need a rule that halves inputs: {', '.join(halving)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Budget, Question, Strategy):
+    """All that a user can say of a run: a question, a strategy and a budget."""
+
+    def __post_init__(self) -> None:
+        Question.__post_init__(self)
+        Strategy.__post_init__(self)
+        Budget.__post_init__(self)
+        self._check_method()
+        if self.certificate is not None:
+            self._check_certificate()
+        policy = self.relu_bounds()
+        everywhere = self.gap is not None or self.semantics == "float32"
+        if everywhere and policy is not None and policy.conditional and isinstance(self.bounds, AbstractBounder):
+            raise BadInput(f"a minimum and float32 are about safe points, too; {policy} in {self.bounds} is not")
 
     def _check_certificate(self) -> None:
         """What cannot be written down is refused before anything is searched."""
