@@ -10,9 +10,8 @@ part of the batch. Once the folder `experiments` is on Python's path, `--preset 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from operator import add
 from typing import final
@@ -22,12 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from bough.learning import features
-from bough.learning.features import OutputColumn, ReluColumn, View, finite
+from bough.learning.features import Column, View
 from bough.learning.gnn import mlp
 from bough.learning.model import AbstractBuilt, ModelSettings
 from bough.learning.presets import ModelEntry, TrainingRecipe
-from bough.learning.scene import Graph, Scene
-from bough.learning.wiring import Wiring, in_full, wiring
+from bough.learning.scene import Graph, Scene, in_full
 from bough.network import walk
 from bough.network.graph import Network
 from bough.network.ops import Conv, Relu
@@ -42,24 +40,24 @@ Update = Callable[[int, Tensor], Tensor]  # (ReLU node, what arrives [batch, *sh
 class Edges:
     """The edges of a graph, all ReLUs included; the graph itself is no part of it, so that both go together."""
 
-    wiring: Wiring
+    network: Network
+    device: torch.device
 
     @cached_property
     def linear(self) -> Network:
         """The network without its biases: they are features of nodes, and no part of a message."""
-        network = self.wiring.network
-        return network.linear_part(len(network.nodes) - 1)
+        return self.network.linear_part(len(self.network.nodes) - 1)
 
     @cached_property
     def connections(self) -> dict[int, Tensor]:
         """To how many outputs of each convolution each element of its input is connected; 1 where to none."""
-        network, counts = self.wiring.network, {}
-        for i, node in enumerate(network.nodes):
+        counts = {}
+        for i, node in enumerate(self.network.nodes):
             if isinstance(node.op, Conv):
                 op = node.op.changed(torch.ones_like, lambda *biases: biases)
-                ones = torch.ones(1, *node.shape, device=self.wiring.neurons.device)
+                ones = torch.ones(1, *node.shape, device=self.device)
                 with in_full(ones.device):
-                    (count,) = op.transpose(network.affine[i][1], ones)
+                    (count,) = op.transpose(self.network.affine[i][1], ones)
                 counts[i] = count.round().clamp(min=1)
         return counts
 
@@ -70,7 +68,7 @@ class Edges:
         """
         counts = {}
         for i, count in self.connections.items():
-            op = self.wiring.network.nodes[i].op
+            op = self.network.nodes[i].op
             if self._after_relu[i] and isinstance(op, Conv):
                 counts[i] = (count / (op.weight.shape[0] // op.groups)).clamp(min=1)
         return counts
@@ -78,7 +76,7 @@ class Edges:
     @cached_property
     def _after_relu(self) -> list[bool]:
         """Whether a ReLU stands between each node and the input."""
-        nodes, after = self.wiring.network.nodes, list[bool]()
+        nodes, after = self.network.nodes, list[bool]()
         for node in nodes:
             after.append(any(after[j] or isinstance(nodes[j].op, Relu) for j in node.inputs))
         return after
@@ -112,32 +110,21 @@ _EDGES: "WeakKeyDictionary[Graph, Edges]" = WeakKeyDictionary()
 def edges(graph: Graph) -> Edges:
     """The graph's edges, worked out once for as long as the graph is there."""
     if graph not in _EDGES:
-        _EDGES[graph] = Edges(wiring(graph))
+        _EDGES[graph] = Edges(graph.network, graph.neurons.device)
     return _EDGES[graph]
 
 
 # Features of input nodes
 
 
-class InputColumn(Enum):
-    """A feature of an input node."""
-
-    LOWER = "lower"
-    UPPER = "upper"
-    POINT = "point"  # the relaxation's minimiser
-
-
-REDUCED_INPUT = (InputColumn.LOWER, InputColumn.UPPER)
-INPUT: Mapping[InputColumn, Callable[[View], Tensor]] = {
-    InputColumn.LOWER: lambda v: v.scene.input_lower,
-    InputColumn.UPPER: lambda v: v.scene.input_upper,
-    InputColumn.POINT: lambda v: v.scene.point,
+INPUT: Mapping[str, Column] = {
+    "lower": lambda v: v.scene.input_lower,
+    "upper": lambda v: v.scene.input_upper,
+    "point": lambda v: v.scene.point,  # the relaxation's minimiser
 }
+"""Features of an input node."""
 
-
-def inputs(view: View, columns: Sequence[InputColumn]) -> Tensor:
-    """Raw features of the input nodes, [domains, inputs, columns]."""
-    return finite(torch.stack([INPUT[column](view) for column in columns], dim=-1))
+REDUCED_INPUT = ("lower", "upper")
 
 
 # The paper's model
@@ -155,10 +142,10 @@ class PaperSettings(ModelSettings):
 class Form:
     """Where the paper and its authors' code differ (facts 4.5)."""
 
-    inputs: tuple[InputColumn, ...]  # of F_inp
-    forward: tuple[ReluColumn, ...]  # of F_act
-    backward: tuple[ReluColumn, ...]  # of B_act
-    output: tuple[OutputColumn, ...] = tuple(OutputColumn)
+    inputs: tuple[str, ...]  # of F_inp
+    forward: tuple[str, ...]  # of F_act
+    backward: tuple[str, ...]  # of B_act
+    output: tuple[str, ...] = tuple(features.OUTPUT)
     local_layers: int = 2  # of B_act-lf1
     local_first: bool = False  # [R, d R] instead of [d R, R] in B_act-lf2; d is (d2, d1) then
     live: bool = False  # whether blocked ReLUs have no embedding at all
@@ -176,15 +163,14 @@ class Form:
 
 
 _COLUMNS = ("inputs", "forward", "backward", "output")
-_I, _R = InputColumn, ReluColumn
 # Appendix B.1: "l, u, beta, bias, primal values (before and after) and dual values". Of the triangle's three sides the
 # authors take the duals of the two that depend on z, and so does this.
-_LOCAL = (_R.LOWER, _R.UPPER, _R.INTERCEPT, _R.BIAS, _R.BEFORE, _R.AFTER, _R.ABOVE, _R.BELOW)
-PAPER = Form((_I.LOWER, _I.UPPER, _I.POINT), _LOCAL, _LOCAL)
+_LOCAL = ("lower", "upper", "intercept", "bias", "before", "after", "above", "below")
+PAPER = Form(("lower", "upper", "point"), _LOCAL, _LOCAL)
 CODE = Form(
-    (_I.LOWER, _I.POINT, _I.UPPER),
-    (_R.INTERCEPT, _R.LOWER, _R.UPPER, _R.DUAL, _R.BEFORE, _R.AFTER, _R.BIAS),
-    (_R.LOWER, _R.UPPER, _R.INTERCEPT, _R.DUAL, _R.AFTER, _R.BEFORE, _R.BIAS),
+    ("lower", "point", "upper"),
+    ("intercept", "lower", "upper", "dual", "before", "after", "bias"),
+    ("lower", "upper", "intercept", "dual", "after", "before", "bias"),
     local_layers=3,
     local_first=True,
     live=True,
@@ -202,12 +188,12 @@ class Gates:
     @staticmethod
     def of(view: View) -> "Gates":
         """Where ReLUs are no part of the scene, they are decided for all domains."""
-        wires, count = view.wires, len(view.scene)
-        alpha = wires.passing.float().repeat(count, 1)
-        alpha[:, wires.neurons] = view.slope
+        graph = view.graph
+        alpha = graph.passing.float().repeat(len(view.scene), 1)
+        alpha[:, graph.neurons] = view.slope
         other = alpha.clone()
-        other[:, wires.neurons] = torch.where(view.ambiguous, 1 - view.slope, view.slope)
-        parts = wires.network.slices
+        other[:, graph.neurons] = torch.where(view.ambiguous, 1 - view.slope, view.slope)
+        parts = graph.network.slices
         return Gates({i: alpha[:, p, None] for i, p in parts.items()}, {i: other[:, p, None] for i, p in parts.items()})
 
 
@@ -228,7 +214,7 @@ class PaperGNN(AbstractBuilt):
         if settings.reduced:
             self.form = self.form.without_relaxation()
         form, p, self.rounds, self.width = self.form, settings.width, settings.rounds, settings.width
-        self.columns = {name: tuple(c.value for c in getattr(form, name)) for name in _COLUMNS}
+        self.columns = {name: getattr(form, name) for name in _COLUMNS}
         self.input_forward = mlp(len(form.inputs), p, p)  # F_inp, Eq. 14, theta_0
         self.forward_local = mlp(len(form.forward), p, p)  # F_act-lf, Eq. 16, theta_1^0
         self.forward_neighbours = mlp(2 * p, p, p)  # F_act-nb, Eq. 19, theta_1^1
@@ -246,7 +232,7 @@ class PaperGNN(AbstractBuilt):
     def forward(self, graph: Graph, scene: Scene) -> Tensor:
         """Scores of the ReLUs, [domains, n]."""
         view = View(graph, scene)
-        return self._scored_relus(self._embedded(view, with_inputs=False)[0], view.wires)
+        return self._scored_relus(self._embedded(view, with_inputs=False)[0], graph)
 
     def footprint(self, graph: Graph) -> int:
         """Of every node of the network."""
@@ -256,10 +242,10 @@ class PaperGNN(AbstractBuilt):
         """Scores of the ReLUs and of the input nodes, which the paper lets be split, too, [domains, n + inputs]."""
         view = View(graph, scene)
         mu, mu_0 = self._embedded(view, with_inputs=True)
-        return torch.cat([self._scored_relus(mu, view.wires), self.score(mu_0)[..., 0]], dim=1)
+        return torch.cat([self._scored_relus(mu, graph), self.score(mu_0)[..., 0]], dim=1)
 
-    def _scored_relus(self, mu: Mapping[int, Tensor], wires: Wiring) -> Tensor:
-        among = torch.cat([mu[i][:, elements] for i, elements in wires.elements.items()], dim=1)
+    def _scored_relus(self, mu: Mapping[int, Tensor], graph: Graph) -> Tensor:
+        among = torch.cat([mu[i][:, elements] for i, elements in graph.elements.items()], dim=1)
         score: Tensor = self.score(among)
         return score[..., 0]
 
@@ -270,38 +256,37 @@ class PaperGNN(AbstractBuilt):
         """
         gates = Gates.of(view)
         ambiguous = view.ambiguous[..., None]
-        local = self.forward_local(features.relus(view, self.form.forward)) * ambiguous  # R, Eq. 16
+        local = self.forward_local(features.stacked(view, features.RELU, self.form.forward)) * ambiguous  # R, Eq. 16
         local_back = self._backward_local(view) * ambiguous  # R^b', Eq. 25
-        mu_0 = self.input_forward(inputs(view, self.form.inputs))  # Eqs. 3 and 14, once
+        mu_0 = self.input_forward(features.stacked(view, INPUT, self.form.inputs))  # Eqs. 3 and 14, once
         mu: dict[int, Tensor] = {}
         for k in range(self.rounds):
             mu_L = self._forward_sweep(view, gates, self._layers(view, local), mu_0)
             mu, arrived = self._backward_sweep(view, gates, self._layers(view, local_back), mu_L)
             if with_inputs or k < self.rounds - 1:
-                sides = inputs(view, REDUCED_INPUT)
+                sides = features.stacked(view, INPUT, REDUCED_INPUT)
                 mu_0 = self.input_combined(torch.cat([self.input_backward(sides), arrived], dim=-1))  # Eqs. 7 and 31
         return mu, mu_0
 
     def _backward_local(self, view: View) -> Tensor:
         """R^b', [domains, n, p]: local features, then once more with the duals."""
-        R = self.backward_local(features.relus(view, self.form.backward))  # R^b, Eq. 24
+        R = self.backward_local(features.stacked(view, features.RELU, self.form.backward))  # R^b, Eq. 24
         if not self.settings.reduced:
-            d1, d2 = view.above[..., None], view.below[..., None]
+            d1, d2 = view.seen("above")[..., None], view.seen("below")[..., None]
             R = torch.cat([R, d2 * R, d1 * R] if self.form.local_first else [d1 * R, d2 * R, R], dim=-1)
         embedding: Tensor = self.backward_duals(R)
         return embedding
 
     def _layers(self, view: View, local: Tensor) -> dict[int, Tensor]:
         """Information [domains, n, p] about ReLUs that may be split, on whole layers, 0 elsewhere."""
-        wires, by_layer = view.wires, {}
-        for part, (i, elements) in zip(wires.layers, wires.elements.items(), strict=True):
-            blank = local.new_zeros(len(local), wires.network.nodes[i].size, self.width)
+        graph, by_layer = view.graph, {}
+        for part, (i, elements) in zip(graph.layers, graph.elements.items(), strict=True):
+            blank = local.new_zeros(len(local), graph.network.nodes[i].size, self.width)
             by_layer[i] = blank.index_copy(1, elements, local[:, part])
         return by_layer
 
     def _forward_sweep(self, view: View, gates: Gates, local: Mapping[int, Tensor], mu_0: Tensor) -> Tensor:
         """Eqs. 4 and 5; the output's embedding mu_L, [domains, p]."""
-        wires = view.wires
 
         def act(i: int, arrived: Tensor) -> Tensor:  # Eq. 4
             E = _as_nodes(arrived, self.width)  # Eq. 17: sum of W mu_{i-1}
@@ -309,10 +294,10 @@ class PaperGNN(AbstractBuilt):
             mu = self.forward_combined(torch.cat([local[i], N], dim=-1))  # Eq. 20
             return _as_messages(self._living(mu, gates.alpha[i]), arrived.shape[1:])
 
-        last = edges(view.graph).onward(_as_messages(mu_0, wires.network.input_shape), act)
+        last = edges(view.graph).onward(_as_messages(mu_0, view.graph.network.input_shape), act)
         # The functional is merged into the last layer, as the paper's property is.
-        E = torch.einsum("dkp,dk->dp", _as_nodes(last, self.width), view.functional)  # Eq. 22
-        R = self.output_local(features.output(view, self.form.output))  # Eq. 21
+        E = torch.einsum("dkp,dk->dp", _as_nodes(last, self.width), view.seen("functional"))  # Eq. 22
+        R = self.output_local(features.stacked(view, features.OUTPUT, self.form.output))  # Eq. 21
         embedding: Tensor = self.output_combined(torch.cat([R, E], dim=-1))  # Eq. 23
         return embedding
 
@@ -320,7 +305,6 @@ class PaperGNN(AbstractBuilt):
         self, view: View, gates: Gates, local: Mapping[int, Tensor], mu_L: Tensor
     ) -> tuple[dict[int, Tensor], Tensor]:
         """Eq. 6: the ReLUs' embeddings, and what arrives at the input, [domains, inputs, p]."""
-        wires = view.wires
         embeddings: dict[int, Tensor] = {}
 
         def act(i: int, arrived: Tensor) -> Tensor:  # Eq. 6
@@ -330,7 +314,7 @@ class PaperGNN(AbstractBuilt):
             embeddings[i] = self._living(mu, gates.alpha[i])
             return _as_messages(embeddings[i], arrived.shape[1:])
 
-        seed = _as_messages(view.functional[..., None] * mu_L[:, None], wires.network.nodes[-1].shape)
+        seed = _as_messages(view.seen("functional")[..., None] * mu_L[:, None], view.graph.network.nodes[-1].shape)
         along = edges(view.graph)
         shares = along.taps if self.form.taps else along.connections
         return embeddings, _as_nodes(along.back(seed, act, shares), self.width)

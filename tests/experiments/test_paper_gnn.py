@@ -15,12 +15,12 @@ from tests.learning.scenes import seen
 from tests.support import matrices, values_at
 
 import bough
-from bough.learning.features import View, fit
+from bough.learning.features import View, fit, stacked
 from bough.learning.presets import build, recipe_for
 from bough.learning.scene import Graph, Scene
 from bough.network.graph import Network
 from bough.network.ops import Conv, Input, Relu
-from laboratory.paper_gnn import INPUT, InputColumn, PaperGNN, edges, inputs
+from laboratory.paper_gnn import INPUT, PaperGNN, edges
 
 Array = NDArray[np.float64]
 CASES = [(kind, seed) for kind in ("dense", "convolutional", "residual", "pooled") for seed in (1, 4)]
@@ -219,11 +219,11 @@ def test_the_sizes_are_the_authors():
 @pytest.mark.parametrize(("kind", "seed", "bounder"), [("dense", 1, "lp"), ("convolutional", 4, "dual")])
 def test_columns_of_inputs(kind, seed, bounder):
     _, graph, scene = seen(kind, seed, bounder)
-    assert list(INPUT) == list(InputColumn)
+    assert list(INPUT) == ["lower", "upper", "point"]
     sides = torch.stack([scene.input_lower, scene.input_upper, scene.point], dim=-1)
-    assert torch.equal(inputs(View(graph, scene), list(InputColumn)), sides)
+    assert torch.equal(stacked(View(graph, scene), INPUT, INPUT), sides)
     broken = Scene(**{**scene.named(), "point": torch.full_like(scene.point, torch.nan)})
-    assert bool(inputs(View(graph, broken), list(InputColumn)).isfinite().all())
+    assert bool(stacked(View(graph, broken), INPUT, INPUT).isfinite().all())
 
 
 def test_edges_go_with_their_graph():

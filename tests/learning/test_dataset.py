@@ -28,7 +28,6 @@ from bough.learning.dataset import (
     read_shards,
     split_of,
 )
-from bough.learning.labels import Collected
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, Scene
 from bough.network.graph import Network
@@ -63,7 +62,7 @@ def network() -> Network:
     return sequential((normal(g, 5, 4), normal(g, 5)), (normal(g, 6, 5), normal(g, 6)), (normal(g, 3, 6), [0, 0, 0]))
 
 
-def collected(count: int = 3, seed: int = 0) -> Collected:
+def collected(count: int = 3, seed: int = 0) -> Samples:
     """Random numbers of the right shapes, with a few that are hard to keep."""
     g, neurons = generator(seed), torch.tensor([0, 2, 3, 7, 10])
     arrays = {name: torch.randn(count, 5, generator=g) for name in WIDE}
@@ -75,17 +74,15 @@ def collected(count: int = 3, seed: int = 0) -> Collected:
     children = torch.randn(count, 5, 2, generator=g)
     children[0, 1], children[0, 2, 0] = -torch.inf, torch.inf
     graph = Graph(network().on(torch.device("cpu"), torch.float32), neurons, torch.rand(11, generator=g) > 0.5)
-    return Collected(Samples(graph, Scene(**arrays), children), torch.arange(count) * 3)
+    return Samples(graph, Scene(**arrays), children, torch.arange(count) * 3)
 
 
-def arrays_of(stored: Collected) -> dict[str, torch.Tensor]:
-    samples = stored.samples
-    shared = {"neurons": samples.graph.neurons, "passing": samples.graph.passing, "step": stored.step}
-    shared |= {name: array for name, array in samples.optional().items() if array is not None}
-    return {**shared, "children": samples.children, **samples.scene.named()}
+def arrays_of(samples: Samples) -> dict[str, torch.Tensor]:
+    shared = {"neurons": samples.graph.neurons, "passing": samples.graph.passing, "step": samples.step}
+    return {**shared, **samples.optional(), "children": samples.children, **samples.scene.named()}
 
 
-def assert_same(a: Collected, b: Collected) -> None:
+def assert_same(a: Samples, b: Samples) -> None:
     """To the last bit."""
     expected = arrays_of(b)
     for name, array in arrays_of(a).items():
@@ -142,15 +139,15 @@ def test_a_shard_comes_back_as_it_went_in(tmp_path, count, more):
     shapes = {"halves": (count, 4, 2), "sizes": (count, 5), "allowed": (count,)}
     arrays: dict[str, Any] = {name: torch.randn(shapes[name], generator=generator(9)) for name in more}
     if "sizes" in more:  # strong branching tried nothing then
-        arrays["children"] = torch.full_like(original.samples.children, -torch.inf)
-    original = replace(original, samples=replace(original.samples, **arrays))
+        arrays["children"] = torch.full_like(original.children, -torch.inf)
+    original = replace(original, **arrays)
     path.write_bytes(encode(card, original))
     assert read_card(path) == card
     shard = read_shard(path, network().on(torch.device("cpu"), torch.float32))
     assert shard.card == card
-    assert_same(shard.collected, original)
-    assert {name for name, array in shard.collected.samples.optional().items() if array is not None} == set(more)
-    assert encode(card, original) == encode(card, shard.collected)  # and gives the same file again
+    assert_same(shard.samples, original)
+    assert set(shard.samples.optional()) == set(more)
+    assert encode(card, original) == encode(card, shard.samples)  # and gives the same file again
 
 
 def test_what_all_samples_share_is_stored_once(tmp_path):
@@ -158,10 +155,10 @@ def test_what_all_samples_share_is_stored_once(tmp_path):
     path.write_bytes(encode(CARD, original))
     stored = load_file(path)
     assert {name for name, array in stored.items() if array.shape[0] == 1} == {"input_lower", "input_upper"}
-    scene = replace(original.samples.scene, input_lower=torch.randn(3, 4, generator=generator(9)))
-    other = replace(original, samples=replace(original.samples, scene=scene))
+    scene = replace(original.scene, input_lower=torch.randn(3, 4, generator=generator(9)))
+    other = replace(original, scene=scene)
     path.write_bytes(encode(CARD, other))
-    assert_same(read_shard(path, network()).collected, other)
+    assert_same(read_shard(path, network()).samples, other)
 
 
 def test_a_card_that_lies_about_its_samples_is_a_defect():
@@ -191,8 +188,8 @@ def test_all_shards_are_read_in_order_and_the_network_once(folder, monkeypatch):
     assert [shard.card for shard in shards] == folder.cards
     assert len(reads) == 1
     for shard in shards:
-        assert_same(shard.collected, collected(shard.card.samples, shard.card.image))
-        assert shard.collected.samples.graph.network is shards[0].collected.samples.graph.network
+        assert_same(shard.samples, collected(shard.card.samples, shard.card.image))
+        assert shard.samples.graph.network is shards[0].samples.graph.network
     assert [len(samples) for samples in read(folder.path)] == [card.samples for card in folder.cards]
 
 

@@ -10,50 +10,41 @@ from tests.support import domains_of, generator, relu_inputs_at, tensor, values_
 
 from bough.branching.babsr import local_bias, scores
 from bough.domain.batch import Bounds
-from bough.errors import BadInput
 from bough.learning import features
 from bough.learning.features import (
-    IN_UNITS_OF_THE_BOUND,
     OUTPUT,
+    OUTPUT_PRODUCTS,
+    REDUCED_OUTPUT,
+    REDUCED_RELU,
     RELU,
-    OutputColumn,
-    ReluColumn,
+    RELU_PRODUCTS,
     ScaledRelus,
     View,
     compressed,
     fit,
-    named,
 )
 from bough.learning.presets import KNOWN_MODELS, build
 from bough.learning.scene import Scene
 
 # Unchanged when layers of a network are rescaled against each other.
-SCALE_FREE = tuple(
-    column
-    for column in ReluColumn
-    if column in IN_UNITS_OF_THE_BOUND
-    or column.value in {"slope", "alpha", "position", "lift", "share", "place", "depth"}
-)
+SCALE_FREE = (*RELU_PRODUCTS, "slope", "alpha", "position", "lift", "share", "place", "depth")
 
 CASES = [("dense", 1, "lp"), ("convolutional", 4, "dual"), ("residual", 1, "dual"), ("pooled", 4, "lp")]
 
 
-def test_every_column_has_a_row_and_a_name():
-    for table, columns in ((RELU, ReluColumn), (OUTPUT, OutputColumn)):
-        assert list(table) == list(columns)
+def test_every_group_of_columns_is_of_columns_that_there_are():
+    for table, columns in ((RELU, RELU_PRODUCTS + REDUCED_RELU), (OUTPUT, OUTPUT_PRODUCTS + REDUCED_OUTPUT)):
+        assert set(columns) < set(table)
     _, graph, scene = seen("dense", 1)
     view = View(graph, scene)
-    assert features.relus(view, list(ReluColumn)).shape == (*scene.lower.shape, len(ReluColumn))
-    assert features.output(view, list(OutputColumn)).shape == (len(scene), len(OutputColumn))
-    assert named(["gap", "lower"]) == (ReluColumn.GAP, ReluColumn.LOWER)
-    with pytest.raises(BadInput, match="'luck' is not a valid ReluColumn"):
-        named(["luck"])
+    assert features.stacked(view, RELU, list(RELU)).shape == (*scene.lower.shape, len(RELU))
+    assert features.stacked(view, OUTPUT, list(OUTPUT)).shape == (len(scene), len(OUTPUT))
 
 
 @pytest.mark.parametrize(("kind", "seed", "bounder"), CASES)
 def test_columns_of_ambiguous_relus(kind, seed, bounder):
     problem, graph, scene = seen(kind, seed, bounder)
-    columns = features.relus(View(graph, scene), list(ReluColumn)).double().numpy()
+    columns = features.stacked(View(graph, scene), RELU, list(RELU)).double().numpy()
     bias = local_bias(problem.network).numpy()
     layers = [range(part.start, part.stop) for part in problem.network.slices.values()]
     s = {name: array.double().numpy() for name, array in scene.named().items()}
@@ -95,7 +86,7 @@ def test_columns_of_ambiguous_relus(kind, seed, bounder):
             "place": next(i for i, layer in enumerate(layers) if neuron in layer) / max(1, len(layers) - 1),
             "depth": s["depth"][d],
         }
-        assert list(want) == [column.value for column in ReluColumn]
+        assert list(want) == list(RELU)
         np.testing.assert_allclose(columns[d, k], list(want.values()), rtol=2e-4, atol=2e-5)
         checked += 1
     assert checked > 20
@@ -118,7 +109,7 @@ def test_the_score_is_babsrs_where_slopes_are_its_own():
     nu = torch.where(view.ambiguous, _parallel(view) / view.slope, 0.0)
     zero = torch.zeros_like(nu)
     swapped = Scene(**{**scene[:1].named(), "zero": nu.clamp(min=0), "above": zero, "below": (-nu).clamp(min=0)})
-    computed = features.relus(View(graph, swapped), [ReluColumn.WORSE_SCORE, ReluColumn.DROP])[0].double()
+    computed = features.stacked(View(graph, swapped), RELU, ["worse_score", "drop"])[0].double()
     torch.testing.assert_close(computed[:, 0], by_hand.score[0, graph.neurons], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(computed[:, 1], by_hand.intercept[0, graph.neurons], rtol=1e-4, atol=1e-5)
 
@@ -127,7 +118,7 @@ def test_the_score_is_babsrs_where_slopes_are_its_own():
 def test_columns_of_the_output(kind, seed, bounder):
     problem, graph, scene = seen(kind, seed, bounder)
     view = View(graph, scene)
-    columns = features.output(view, list(OutputColumn)).double().numpy()
+    columns = features.stacked(view, OUTPUT, list(OUTPUT)).double().numpy()
     for d in range(len(scene)):
         c = scene.functional[d].double().numpy()
         values = values_at(problem.network, scene.point[d].double().numpy())
@@ -158,24 +149,24 @@ def test_scale_free_columns_do_not_feel_a_layers_scale():
     large = {name: getattr(scene, name) * times for name in ("lower", "upper", "before", "after")}
     small = {name: getattr(scene, name) / times for name in ("zero", "above", "below", "through")}
     view = View(graph, Scene(**{**scene.named(), **large, **small}))
-    view.wires.__dict__["bias"] = view.wires.bias * times
+    graph.__dict__["bias"] = graph.bias * times
     try:
-        scaled = features.relus(view, SCALE_FREE)
+        scaled = features.stacked(view, RELU, SCALE_FREE)
     finally:
-        view.wires.__dict__["bias"] = view.wires.bias / times
-    torch.testing.assert_close(scaled, features.relus(View(graph, scene), SCALE_FREE), rtol=1e-4, atol=1e-5)
+        graph.__dict__["bias"] = graph.bias / times
+    torch.testing.assert_close(scaled, features.stacked(View(graph, scene), RELU, SCALE_FREE), rtol=1e-4, atol=1e-5)
 
 
 # The scaled view
 
 
 def test_fitted_columns_have_mean_0_and_spread_1():
-    scaled = ScaledRelus(list(ReluColumn))
+    scaled = ScaledRelus(list(RELU))
     parts = [seen(kind, seed, bounder)[1:] for kind, seed, bounder in CASES]
     fit(scaled, iter(parts))  # seen once only
     raw = torch.cat([scaled.rows(View(*part)) for part in parts])
     rows = (raw - scaled.standard.mean) / scaled.standard.spread
-    torch.testing.assert_close(rows.mean(dim=0), torch.zeros(len(ReluColumn)), atol=1e-3, rtol=0)
+    torch.testing.assert_close(rows.mean(dim=0), torch.zeros(len(RELU)), atol=1e-3, rtol=0)
     changing = raw.std(dim=0) > 1e-5
     assert int(changing.sum()) > 20
     spread = rows.std(dim=0, correction=0)[changing]
@@ -186,9 +177,9 @@ def test_fitted_columns_have_mean_0_and_spread_1():
 
 def test_products_are_in_units_of_the_bound():
     _, graph, scene = seen("convolutional", 4)
-    columns = [ReluColumn.REACH, ReluColumn.LOWER]
+    columns = ["reach", "lower"]
     scaled = ScaledRelus(columns)
-    raw = features.relus(View(graph, scene), columns)
+    raw = features.stacked(View(graph, scene), RELU, columns)
     assert float(raw[..., 0].abs().max()) > 0.01
     want = torch.stack([raw[..., 0] / scene.bound.abs()[:, None], raw[..., 1]], dim=-1)
     want = (want.sign() * want.abs().log1p()).clamp(-10, 10)
@@ -200,10 +191,10 @@ def test_what_is_all_but_proved_looks_nearly_proved():
     """In units of a bound of next to nothing, every ReLU would be an outlier, and all of them alike."""
     _, graph, scene = seen("dense", 1)
     view = View(graph, Scene(**{**scene.named(), "bound": torch.full_like(scene.bound, -1e-7)}))
-    raw = features.relus(view, [ReluColumn.REACH])[..., 0].abs()
+    raw = features.stacked(view, RELU, ["reach"])[..., 0].abs()
     assert torch.equal(view.way, 1e-3 * raw.amax(dim=1))
     assert float(view.way.min()) > 1e-5
-    shown = ScaledRelus([ReluColumn.REACH])(view)[..., 0].T
+    shown = ScaledRelus(["reach"])(view)[..., 0].T
     assert torch.equal(shown.abs().argmax(dim=1), raw.argmax(dim=1))
     assert float(shown.abs().max()) < 10
     assert torch.equal(View(graph, view.scene, reduced=True).way, torch.full_like(view.way, 1e-6))
@@ -230,9 +221,9 @@ def test_no_scene_makes_a_feature_that_is_not_a_number(data):
         arrays["upper"] = arrays["lower"].clone()
     view = View(graph, Scene(**arrays))
     for columns in (
-        features.relus(view, list(ReluColumn)),
-        features.output(view, list(OutputColumn)),
-        ScaledRelus(list(ReluColumn))(view),
-        features.ScaledOutput(list(OutputColumn))(view),
+        features.stacked(view, RELU, list(RELU)),
+        features.stacked(view, OUTPUT, list(OUTPUT)),
+        ScaledRelus(list(RELU))(view),
+        features.ScaledOutput(list(OUTPUT))(view),
     ):
         assert bool(columns.isfinite().all())

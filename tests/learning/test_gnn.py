@@ -17,11 +17,10 @@ from tests.support import dense, generator, matrices
 from torch import Tensor
 
 from bough.errors import BadInput
-from bough.learning.features import ReluColumn, fit
+from bough.learning.features import fit
 from bough.learning.model import AbstractBuilt
 from bough.learning.presets import KNOWN_MODELS, build
 from bough.learning.scene import Graph, Scene
-from bough.learning.wiring import wiring
 from bough.network.graph import Network
 from bough.network.ops import Input, Linear, Relu
 from bough.network.rewrite import GraphBuilder
@@ -43,7 +42,7 @@ def made(preset: str, *, reduced: bool = False, seed: int = 0, **settings: objec
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_between_is_the_network_with_decided_relus_substituted(kind, seed):
     problem, graph, _ = seen(kind, seed)
-    network, wires = problem.network, wiring(graph)
+    network = problem.network
     outside = torch.ones(network.neurons, dtype=torch.bool)
     outside[graph.neurons] = False
     n = len(graph.neurons)
@@ -62,7 +61,7 @@ def test_between_is_the_network_with_decided_relus_substituted(kind, seed):
                 values.append(np.sum([m @ values[j] for m, j in zip(parts, node.inputs, strict=True)], axis=0))
         before = np.concatenate([values[network.nodes[i].inputs[0]] for i in network.relus])
         matrix[:, k] = np.concatenate([before[graph.neurons.numpy()], values[-1]])
-    torch.testing.assert_close(wires.between.double(), torch.from_numpy(matrix), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(graph.between.double(), torch.from_numpy(matrix), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
@@ -74,8 +73,8 @@ def test_the_fast_sweeps_are_those_of_a_bound(kind, seed):
     _, graph, scene = seen(kind, seed)
     view = View(graph, scene)
     lam = _parallel(view)
-    between, n = wiring(graph).between, len(graph.neurons)
-    nu = view.functional @ between[n:] + lam @ between[:n]
+    between, n = graph.between, len(graph.neurons)
+    nu = view.seen("functional") @ between[n:] + lam @ between[:n]
     torch.testing.assert_close(lam, nu * view.slope, rtol=1e-4, atol=1e-5)
 
 
@@ -83,19 +82,20 @@ def test_the_fast_sweeps_are_those_of_a_bound(kind, seed):
 def test_the_relaxations_multipliers_follow_the_same_edges(kind, seed):
     """The scene's own nu is what its `through` sends back along the substituted network."""
     _, graph, scene = seen(kind, seed)
-    between, n = wiring(graph).between, len(graph.neurons)
+    between, n = graph.between, len(graph.neurons)
     nu = scene.functional @ between[n:] + scene.through @ between[:n]
-    torch.testing.assert_close(torch.where(scene.ambiguous, nu, 0.0), scene.coefficient, rtol=1e-3, atol=1e-3)
+    own = scene.zero + scene.above - scene.below
+    torch.testing.assert_close(torch.where(scene.ambiguous, nu, 0.0), own, rtol=1e-3, atol=1e-3)
 
 
 def test_edges_go_with_their_graph():
     _, graph, _ = seen("dense", 1)
     own_graph = Graph(graph.network, graph.neurons, graph.passing)
-    wires = weakref.ref(wiring(own_graph))
-    assert wiring(own_graph) is wires()
+    matrix = weakref.ref(own_graph.between)
+    assert own_graph.between is matrix()
     del own_graph
     gc.collect()
-    assert wires() is None
+    assert matrix() is None
 
 
 # Every model
@@ -217,11 +217,10 @@ def test_half_precision_changes_little():
         # Not every CPU has bfloat16 in its library of fast kernels.
         with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", torch.bfloat16):
             half = model(graph, scene)
-            fresh = wiring(Graph(graph.network, graph.neurons, graph.passing))
-            exact = fresh.between, fresh.bias, fresh.output_bias
+            fresh = Graph(graph.network, graph.neurons, graph.passing)
+            exact = fresh.between, fresh.bias, fresh.constants[-1]
     assert half.dtype == torch.float32
-    wires = wiring(graph)
-    torch.testing.assert_close(exact, (wires.between, wires.bias, wires.output_bias), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(exact, (graph.between, graph.bias, graph.constants[-1]), rtol=1e-5, atol=1e-6)
     assert float((half - whole).abs().max()) < 0.05 * float(whole.abs().max())
 
 
@@ -279,7 +278,7 @@ def test_a_graph_of_no_relus_has_no_scores():
         ("paper", {"width": 0}, "width is a whole number from 1"),
         ("paper", {"width": "8"}, "width is a whole number"),
         ("fast", {"mixed": 1}, "mixed is true or false"),
-        ("local", {"columns": ["nonsense"]}, "the columns of a ReLU are lower, upper"),
+        ("local", {"columns": ["nonsense"]}, "no column 'nonsense': the columns of a ReLU are lower, upper"),
         ("local", {"columns": "lower"}, "columns is a list of names"),
         ("local", {"reduced": True, "columns": ["gap"]}, "at least one column"),
     ],
@@ -291,10 +290,10 @@ def test_what_cannot_be_built(preset, settings, says):
 
 def test_columns_can_be_chosen():
     _, graph, scene = seen("dense", 1)
-    chosen = (ReluColumn.SLOPE.value, ReluColumn.SHARE.value)
+    chosen = ("slope", "share")
     model = build("fast", columns=list(chosen))
     assert model.columns["relu"] == chosen
-    assert ReluColumn.LOWER.value not in model.columns["relu"]
+    assert "lower" not in model.columns["relu"]
     again = build(model.preset, **asdict(model.settings))
     assert again.settings == model.settings
     again.load_state_dict(model.state_dict())

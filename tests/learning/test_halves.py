@@ -14,11 +14,12 @@ from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.learning.halves import Halves, cut, slopes
-from bough.learning.labels import Collected, Collector, Plan
-from bough.learning.lessons import Aim, Lessons, LessonTally
+from bough.learning.labels import Collector, Plan
+from bough.learning.lessons import Lessons, LessonTally, losses
 from bough.learning.loss import judge
 from bough.learning.model import AbstractModel
 from bough.learning.presets import TrainingRecipe, build
+from bough.learning.samples import Samples
 from bough.learning.scene import Graph, Scene, see
 from bough.learning.train import train
 from bough.network import walk
@@ -123,7 +124,7 @@ def test_half_a_ball_is_refused():
 # In a search, and in training
 
 
-def collected(kind: str, seed: int, plan: Plan, bounds: str = "lp") -> Collected:
+def collected(kind: str, seed: int, plan: Plan, bounds: str = "lp") -> Samples:
     """Samples of a search, which ends as it would without."""
     problem, rule = hard_case(kind, seed, safe=True).problem, RandomChoice(1)
     collector = Collector(problem, plan, "it", stop=False, halves=Halves(problem, BOUNDERS[bounds], plan.inputs, NEVER))
@@ -141,7 +142,7 @@ def collected(kind: str, seed: int, plan: Plan, bounds: str = "lp") -> Collected
 )
 def test_a_collector_keeps_halves_with_their_samples(plan):
     for bounds in BOUNDERS:
-        labelled = collected("dense", 5, plan, bounds).samples
+        labelled = collected("dense", 5, plan, bounds)
         assert labelled.halves is not None
         assert labelled.halves.shape == (len(labelled), labelled.graph.network.inputs, 2)
         assert ((labelled.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()
@@ -154,8 +155,8 @@ def test_a_collector_keeps_halves_with_their_samples(plan):
 def lessons() -> tuple[Lessons, Lessons]:
     plan = Plan(samples=4, between=1, whole=0.0, inputs=3)
     return (
-        Lessons.of([collected("dense", 5, plan).samples, collected("residual", 4, plan).samples], CPU),
-        Lessons.of([collected("dense", 1, plan).samples], CPU),
+        Lessons.of([collected("dense", 5, plan), collected("residual", 4, plan)], CPU),
+        Lessons.of([collected("dense", 1, plan)], CPU),
     )
 
 
@@ -175,12 +176,12 @@ def test_inputs_can_be_learnt_about(tmp_path, lessons):
     first, last = trained.history[0], trained.history[-1]
     assert last.training.loss < 0.8 * first.training.loss
     part = training.parts[0]
-    scores = recipe.aim.scores(trained.model, part)
+    scores = trained.model.score_all(part.graph, part.scene)
     assert scores.shape == (len(part), part.children.shape[1] + part.graph.network.inputs)
     assert torch.equal(scores[:, : part.children.shape[1]], trained.model(part.graph, part.scene))
     both = torch.cat([part.improvements(), part.input_improvements()], dim=1)
     tally = LessonTally(CPU)
-    recipe.aim.losses(scores, part, tally)
+    losses(trained.model, part, recipe, tally)
     assert tally.figures().accuracy == pytest.approx(float(judge(scores, both).relative.float().mean()))
 
 
@@ -198,4 +199,4 @@ def test_what_cannot_be_learnt_about_inputs_is_said(tmp_path, lessons):
         with pytest.raises(BadInput, match="scores ReLUs only"):
             run(validation, model)
     with pytest.raises(BadInput, match="say nothing about inputs; label with --inputs"):
-        Aim(inputs=True).losses(torch.zeros(1, 1), silent.parts[0], LessonTally(CPU))
+        losses(Tiny(), silent.parts[0], TrainingRecipe("tiny", inputs=True), LessonTally(CPU))

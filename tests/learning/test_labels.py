@@ -29,7 +29,8 @@ from bough.budget import Deadline
 from bough.domain.batch import DomainBatch, split
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
-from bough.learning.labels import Collected, Collector, Plan
+from bough.learning.labels import Collector, Plan
+from bough.learning.samples import Samples
 from bough.learning.scene import see
 from bough.network import walk
 from bough.problem.problem import Problem
@@ -78,7 +79,7 @@ def collect(plan: Plan, name: str = "it", *, stop: bool = False, **more: Any) ->
     return collector
 
 
-def taken(collector: Collector) -> Collected:
+def taken(collector: Collector) -> Samples:
     result = collector.collected()
     assert result is not None
     return result
@@ -92,10 +93,9 @@ def figures(result: Result) -> dict[str, Any]:
     return {**values, **notes, "point": None if point is None else point.x.tolist()}
 
 
-def same(a: Collected, b: Collected) -> bool:
-    first, second = a.samples, b.samples
+def same(first: Samples, second: Samples) -> bool:
     return (
-        torch.equal(a.step, b.step)
+        torch.equal(first.step, second.step)
         and torch.equal(first.children, second.children)
         and torch.equal(first.graph.neurons, second.graph.neurons)
         and torch.equal(first.graph.passing, second.graph.passing)
@@ -114,7 +114,7 @@ def test_a_search_that_is_watched_ends_as_one_that_is_not(bounder, batch, plan):
         assert collector.rule(CHEAP) is CHEAP
         watched = run(query, (collector,), bounder=bounder, batch=batch)
         assert figures(watched) == figures(run(query, bounder=bounder, batch=batch))
-    assert len(taken(collector).samples) >= 2
+    assert len(taken(collector)) >= 2
 
 
 @pytest.mark.parametrize("bounder", BOUNDERS)
@@ -126,7 +126,7 @@ def test_a_whole_search_is_strong_branchings_own_and_bounds_no_child_twice(bound
     plain = run(query, rule=Strong(), bounder=bounder, batch=batch)
     assert figures(watched) == figures(plain)
     assert watched.branches > 4
-    samples = taken(collector).samples
+    samples = taken(collector)
     assert len(samples) == watched.branches // 2  # every decision is a sample
     # Every bound of the search is that of a root, of a child it made, or of a label.
     assert watched.bounds == 1 + watched.branches + 2 * int(samples.tried.sum())
@@ -137,7 +137,7 @@ def test_any_network_gives_samples(kind, seed):
     query = hard_case(kind, seed, safe=True).problem
     collector = Collector(query, PLANS["steps"], "it")
     run(query, (collector,), bounder="dual")
-    samples = taken(collector).samples
+    samples = taken(collector)
     assert torch.equal(samples.tried, samples.scene.ambiguous)
     assert bool(samples.tried.any(dim=1).all())
 
@@ -179,9 +179,8 @@ def test_the_bounds_of_a_samples_children_are_those_found_by_splitting_by_hand(b
     search(
         Search(query, bounder_, collector.rule(CHEAP), NoAttack(), NEVER, most_bounds=600, observers=(eyes, collector))
     )
-    collected = taken(collector)
-    samples, checked = collected.samples, 0
-    for k, step in enumerate(collected.step.tolist()):
+    samples, checked = taken(collector), 0
+    for k, step in enumerate(samples.step.tolist()):
         domain = eyes.domains[step]
         scene = see(query, domain, relaxation_of(sessions[0], domain))
         for name, column in samples.scene[slice(k, k + 1)].named().items():
@@ -198,7 +197,7 @@ def test_the_bounds_of_a_samples_children_are_those_found_by_splitting_by_hand(b
             checked += 1
     assert checked >= 8
     assert torch.equal(
-        samples.scene.depth, torch.tensor([float(eyes.domains[s].depth[0]) for s in collected.step.tolist()])
+        samples.scene.depth, torch.tensor([float(eyes.domains[s].depth[0]) for s in samples.step.tolist()])
     )
 
 
@@ -214,8 +213,8 @@ class _Kept(AbstractBounder):
 
 
 def test_a_subset_is_tried_and_no_more():
-    some = taken(collect(PLANS["subset"])).samples
-    every = taken(collect(replace(PLANS["subset"], subset=None))).samples
+    some = taken(collect(PLANS["subset"]))
+    every = taken(collect(replace(PLANS["subset"], subset=None)))
     assert torch.equal(every.tried, every.scene.ambiguous)
     assert bool((some.tried & ~some.scene.ambiguous).logical_not().all())
     assert int(some.tried.sum()) < int(every.tried.sum())
@@ -261,7 +260,7 @@ def test_the_search_ends_when_there_are_enough_samples():
     query, plan = long_problem(), Plan(samples=3, between=1, whole=0.0)
     collector = Collector(query, plan, "it")
     result = run(query, (collector,))
-    assert (len(taken(collector).samples), collector.enough) == (3, True)
+    assert (len(taken(collector)), collector.enough) == (3, True)
     assert result.verdict is Verdict.TIMEOUT
     assert result.branches == 2 * collector.steps
     assert collector.steps <= 6
@@ -290,7 +289,7 @@ def test_of_a_batch_one_domain_is_taken_and_not_always_the_first():
         run(long_problem(), (eyes, collector), batch=4)
         collected = taken(collector)
         assert collected.step.tolist() == list(range(len(collected.step)))
-        for bound, step in zip(collected.samples.scene.bound.tolist(), collected.step.tolist(), strict=True):
+        for bound, step in zip(collected.scene.bound.tolist(), collected.step.tolist(), strict=True):
             all_bounds = eyes.domains[step].lower.float().tolist()
             assert bound in all_bounds
             rows.add(all_bounds.index(bound))
@@ -302,10 +301,10 @@ def test_of_a_batch_one_domain_is_taken_and_not_always_the_first():
 
 def test_deep_samples_are_spread_over_the_depths():
     shallow, deep = collect(Plan(samples=8, between=0, whole=0.0)), collect(Plan(samples=8, deep=True, growth=1.05))
-    at = taken(deep).samples.scene.depth
+    at = taken(deep).scene.depth
     assert (len(at), deep.mode, deep.enough) == (8, "deep", False)
     assert deep.steps == run(long_problem()).branches // 2  # to the very end
-    assert float(at.max()) > float(taken(shallow).samples.scene.depth.max())
+    assert float(at.max()) > float(taken(shallow).scene.depth.max())
     assert len(at.unique()) >= 5
     step = taken(deep).step
     assert bool((step.diff() > 0).all())
@@ -327,7 +326,7 @@ def test_a_deep_plan_takes_as_much_of_large_steps_as_of_small_ones():
     eyes = Seen(long_problem(), BOUNDERS["lp"])
     run(long_problem(), (eyes,), batch=8)
     for step in eight.step.unique().tolist():  # no domain is taken twice
-        chosen_bounds = eight.samples.scene.bound[eight.step == step]
+        chosen_bounds = eight.scene.bound[eight.step == step]
         all_bounds = eyes.domains[step].lower.float()
         assert all(int((chosen_bounds == bound).sum()) <= int((all_bounds == bound).sum()) for bound in chosen_bounds)
 

@@ -21,7 +21,7 @@ from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.falsify.base import NoAttack
 from bough.learning.labels import LEAST, Plan
-from bough.learning.rollouts import PATIENCE, Grower, Rollouts, Tree, spread
+from bough.learning.rollouts import PATIENCE, Grower, Rolled, Tree, roll_out, spread
 from bough.learning.samples import Samples
 from bough.problem.problem import Problem
 from bough.search.loop import Search, search
@@ -128,8 +128,9 @@ def test_samples_are_spread_over_sizes():
     assert len(spread(Tree(domains, sizes, whole), 99, 20, random.Random(1))) == 7  # without that of 40
 
 
-def rollouts(rule: AbstractBrancher[Any], deadline: Deadline = NEVER) -> Rollouts:
-    return Rollouts(Plan(samples=6, rollouts=3), BOUNDERS["dual"], rule, 8, 1000, deadline)
+def rolled_out(rule: AbstractBrancher[Any], deadline: Deadline = NEVER) -> Rolled:
+    growing = replace(grower(long_problem(), batch=8, rule=rule), deadline=deadline)
+    return roll_out(long_problem(), "it", Plan(samples=6, rollouts=3), growing, 1000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,13 +145,13 @@ class Found:
 
 @lru_cache
 def collected(rule: AbstractBrancher[Any]) -> Found:
-    rolled = rollouts(rule).collect(long_problem(), "it")
+    rolled = rolled_out(rule)
     assert rolled.ended == "whole"
-    assert rolled.collected is not None
-    samples = rolled.collected.samples
+    samples = rolled.samples
+    assert samples is not None
     assert samples.sizes is not None
     assert samples.allowed is not None
-    return Found(samples, samples.sizes, samples.allowed, rolled.collected.step.tolist())
+    return Found(samples, samples.sizes, samples.allowed, samples.step.tolist())
 
 
 @pytest.mark.parametrize("rule", [RULE, Filtered(product=False)], ids=["widest", "fsb"])
@@ -185,12 +186,12 @@ def test_worth_is_the_least_tree_over_each():
     assert worth[ambiguous[:3]].tolist() == pytest.approx([1.0, 0.4, 0.25])  # the third was not tried
     assert bool((worth[~some.scene.ambiguous[0]] == -torch.inf).all())
     with pytest.raises(BadInput, match="--rollouts"):
-        Samples(some.graph, some.scene, some.children).improvements("size")
+        Samples(some.graph, some.scene, some.children, some.step).improvements("size")
 
 
 def test_out_of_time_gives_no_samples():
-    rolled = rollouts(RULE, Deadline.after(0.0)).collect(long_problem(), "it")
-    assert rolled.collected is None
+    rolled = rolled_out(RULE, Deadline.after(0.0))
+    assert rolled.samples is None
     assert rolled.ended == "timeout"
 
 

@@ -21,7 +21,7 @@ from bough.cli import main
 from bough.errors import BadInput
 from bough.learning.curves import draw
 from bough.learning.features import fit
-from bough.learning.lessons import BINS, Aim, EpochFigures, Lessons, LessonTally, evaluate
+from bough.learning.lessons import BINS, EpochFigures, Lessons, LessonTally, evaluate, losses
 from bough.learning.presets import KNOWN_MODELS, TrainingRecipe, build, recipe_for
 from bough.learning.samples import Samples
 from bough.learning.train import (
@@ -87,7 +87,7 @@ def test_a_tiny_set_is_learnt_by_heart(tmp_path, lessons):
     written = (tmp_path / EPOCHS).read_text().splitlines()
     assert [json.loads(line) for line in written] == [asdict(line) for line in lines]
     least = min(lines, key=lambda line: line.validation.loss)
-    again = evaluate(lambda s: trained.model(s.graph, s.scene), few, recipe.aim, 3)
+    again = evaluate(trained.model, few, recipe)
     assert again.loss == pytest.approx(least.validation.loss, rel=1e-5)  # the best weights are kept
     assert again.samples == len(few)
     norms = gradient_norms(trained.model, recipe, few)
@@ -264,8 +264,8 @@ def test_batches_hold_every_sample_once_and_mix_properties(lessons):
 
 def test_samples_that_teach_nothing_are_left_out():
     some = samples_of("dense", 5)
-    blank = Samples(some.graph, some.scene, torch.full_like(some.children, -torch.inf))
-    half = Samples(some.graph, some.scene, some.children.clone())
+    blank = Samples(some.graph, some.scene, torch.full_like(some.children, -torch.inf), some.step)
+    half = Samples(some.graph, some.scene, some.children.clone(), some.step)
     half.children[0] = -torch.inf
     assert len(Lessons.of([blank], CPU).parts) == 0
     assert len(Lessons.of([half, blank], CPU)) == len(some) - 1
@@ -285,11 +285,11 @@ def test_figures_by_depth():
 
 def test_what_is_learnt_follows_the_measure(lessons):
     samples = lessons[0].parts[0]
-    scores = torch.zeros_like(samples.scene.lower)
-    losses = {
-        m: Aim(m).losses(scores + samples.scene.upper, samples, LessonTally(CPU)).sum() for m in ("mean", "min", "max")
+    model = Told(lambda _, scene: scene.upper)
+    found = {
+        float(losses(model, samples, replace(QUICK, measure=m), LessonTally(CPU)).sum()) for m in ("mean", "min", "max")
     }
-    assert len({float(v) for v in losses.values()}) > 1
+    assert len(found) > 1
 
 
 # The command
@@ -299,7 +299,6 @@ def test_what_is_learnt_follows_the_measure(lessons):
 def folder(tmp_path) -> Path:
     """A folder of samples as `bough label` writes them."""
     dataset = pytest.importorskip("bough.learning.dataset")
-    labels = pytest.importorskip("bough.learning.labels")
     pytest.importorskip("bough.learning.weights")
     root: Path = tmp_path / "samples"
     for name in (dataset.SHARDS, dataset.NETWORKS):
@@ -322,8 +321,7 @@ def folder(tmp_path) -> Path:
         card = dataset.SampleCard(
             name=f"p{image}", network=kind, sha256=sha, samples=len(samples), revision=None, **about, **more
         )
-        collected = labels.Collected(samples, torch.arange(len(samples)))
-        dataset.shard_path(root, card.name).write_bytes(dataset.encode(card, collected))
+        dataset.shard_path(root, card.name).write_bytes(dataset.encode(card, samples))
         lines.append(asdict(card))
     (root / dataset.MANIFEST).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return root

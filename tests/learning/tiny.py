@@ -41,7 +41,8 @@ class Tiny(AbstractModel):
 
     def forward(self, graph: Graph, scene: Scene) -> Tensor:
         columns = (scene.lower, scene.upper, scene.zero, scene.above, scene.below, scene.before, scene.after)
-        more = (scene.coefficient * scene.lower, scene.through, graph.place.expand_as(scene.lower))
+        nu = scene.zero + scene.above - scene.below
+        more = (nu * scene.lower, scene.through, graph.place.expand_as(scene.lower))
         features = torch.stack([*columns, *more], dim=-1)
         scores: Tensor = self.out(self.hidden(features).relu())[..., 0]
         return scores
@@ -83,4 +84,5 @@ def samples_of(kind: str, seed: int, bounds: str = "lp") -> Samples:
     relaxed = relaxation_of(session, domains)
     every = relaxed.neurons.expand(len(domains), -1)
     children = CountedLookAhead(session, NEVER, domains).bound(domains, every).float()
-    return Samples(Graph.of(problem, domains, relaxed), see(problem, domains, relaxed), children)
+    step = torch.arange(len(domains))
+    return Samples(Graph.of(problem, domains, relaxed), see(problem, domains, relaxed), children, step)

@@ -126,15 +126,15 @@ def test_a_table_becomes_samples(label):
     assert sum(entry["samples"] > 0 for entry in cards) >= 3
     assert {entry["mode"] for entry in cards} == {"steps", "whole"}
     shards = list(read_shards(label.out))
-    assert [shard.card.samples for shard in shards] == [len(shard.collected.samples) for shard in shards]
-    assert sum(len(shard.collected.samples) for shard in shards) == sum(entry["samples"] for entry in cards)
+    assert [shard.card.samples for shard in shards] == [len(shard.samples) for shard in shards]
+    assert sum(len(shard.samples) for shard in shards) == sum(entry["samples"] for entry in cards)
     for shard in shards:
         card = shard.card
         assert (card.network, card.dataset, card.split, card.bounder) == ("tiny", "dots", "train", "lp")
         assert card.label == IMAGES.at(card.image)[1]
         assert card.rule == ("strong" if card.mode == "whole" else "random")
         assert card.mode == "whole" or card.samples <= 3
-        assert torch.equal(shard.collected.samples.tried, shard.collected.samples.scene.ambiguous)
+        assert torch.equal(shard.samples.tried, shard.samples.scene.ambiguous)
         assert f"{card.name}: {card.samples} samples ({card.mode}, {card.part()})" in messages
     assert f"samples of 6 properties are in {label.out}" in messages
     parts = {part: sum(len(s) for s in read(label.out, part)) for part in ("training", "validation")}
@@ -177,7 +177,7 @@ def test_inputs_are_labelled_and_learnt_about(label, capsys):
     assert plain(*FAST)[0] == 0
     assert "inputs" not in plain.manifest[0]["recipe"]
     for shard, plain_shard in zip(read_shards(label.out), read_shards(plain.out), strict=True):
-        with_inputs, without_inputs = shard.collected.samples, plain_shard.collected.samples
+        with_inputs, without_inputs = shard.samples, plain_shard.samples
         assert without_inputs.halves is None
         assert with_inputs.halves is not None
         assert ((with_inputs.halves > -torch.inf).all(dim=2).sum(dim=1) == 2).all()

@@ -326,7 +326,7 @@ def _read_image(data: bytes, folder: Path) -> object:
 
 
 def _read_log(data: bytes, folder: Path) -> object:
-    from bough.making.log import ProbeLog
+    from bough.making.properties import ProbeLog
 
     return ProbeLog(_written(folder, "a.log", data), RECIPE, lambda _: None)
 
@@ -444,7 +444,7 @@ def _images() -> tuple[bytes, ...]:
 def _logs() -> tuple[bytes, ...]:
     head = {"schema": "bough.properties/1", "recipe": RECIPE}
     with tempfile.TemporaryDirectory() as folder:
-        from bough.making.log import ProbeLog
+        from bough.making.properties import ProbeLog
 
         path = Path(folder) / "a.log"
         log = ProbeLog(path, RECIPE, lambda _: None)

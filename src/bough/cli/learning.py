@@ -235,7 +235,7 @@ def _lessons(folders: list[Path], device: "torch.device") -> "tuple[Lessons, Les
         for folder in folders:
             for shard in read_shards(folder, part, note=note):
                 cards.append(shard.card)
-                yield shard.collected.samples
+                yield shard.samples
 
     training, validation = Lessons.of(samples("training"), device), Lessons.of(samples("validation"), device)
     bounders = sorted({card.bounder for card in cards})

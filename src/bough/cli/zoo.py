@@ -129,7 +129,7 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     import torch
 
     from bough.api import load_network
-    from bough.making import export, log, properties
+    from bough.making import export, properties
     from bough.zoo import datasets, shipped, table
 
     torch.set_num_threads(1)
@@ -147,7 +147,7 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     wish = properties.Wish(images, within, wanted, options.use)
     make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)
-    with log.ProbeLog(options.out / export.LOG, recipe.told(), note) as known:
+    with properties.ProbeLog(options.out / export.LOG, recipe.told(), note) as known:
         made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
     export.write_problems(options.out, made.rows, lambda *_: images, {recipe.network: path}, options.timeout)
     say(
@@ -169,11 +169,11 @@ def _recipe(options: argparse.Namespace) -> "TrialRecipe":
     if options.dataset is None:
         raise BadInput(f"which images? give --dataset, one of: {', '.join(datasets.DATASETS)}")
     method = parse_method(options.method, None if options.device == "auto" else options.device)
-    normalised, low, high = usual_radii(datasets.known(options.dataset), options.normalised)
+    normalised, largest = usual_radii(datasets.known(options.dataset), options.normalised)
     edges = options.edges or numbers(EDGES[options.unit])
     if len(edges) not in (3, 4):
         raise BadInput(f"--edges has {len(edges)} numbers; give 3, or 4 with the least cost first")
-    radii = options.eps_range or (low, high)
+    radii = options.eps_range or (0.0, largest)
     if len(radii) != 2:
         raise BadInput(f"--eps-range has {len(radii)} numbers; give the least and the largest radius")
     least, easy, medium, hard = edges if len(edges) == 4 else (0.0, *edges)

@@ -76,12 +76,12 @@ class Learnt(AbstractBrancher[LearntMemory]):
         own = (scores.isfinite() | ~allowed).all(dim=1) & allowed.any(dim=1)
         chosen = neurons[highest(scores, allowed, 1)[:, 0]]
         rows = (~own).nonzero()[:, 0]
+        memory = replace(memory, learnt=memory.learnt + len(domains) - len(rows))
         if not len(rows):
-            return Decision(chosen, replace(memory, learnt=memory.learnt + len(domains)), own)
+            return Decision(chosen, memory, own)
         memory = memory.remarked("the model's scores are not numbers everywhere; there the backup rule decides")
         theirs = self._left(memory, domains[rows], look.among(rows))
-        learnt = memory.learnt + len(domains) - len(rows)
-        return Decision(chosen.index_copy(0, rows, theirs.neurons), replace(theirs.memory, learnt=learnt), own)
+        return Decision(chosen.index_copy(0, rows, theirs.neurons), theirs.memory, own)
 
     def rank(self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The ReLUs of highest score; one for each domain where some domain has no scores."""
@@ -109,7 +109,8 @@ class Learnt(AbstractBrancher[LearntMemory]):
         relaxed = look.relaxed(domains)
         if relaxed is None:
             return memory.remarked("these bounds have no relaxation to look at; the backup rule decides"), None
-        if memory.scorer is None or not _same(memory.scorer.graph.neurons, relaxed.neurons):
+        ours = None if memory.graph is None else memory.graph.neurons
+        if ours is None or not (ours is relaxed.neurons or torch.equal(ours, relaxed.neurons)):
             model = memory.model.to(relaxed.neurons.device)
             graph = Graph.of(memory.problem, domains, relaxed)
             memory = replace(memory, scorer=Scorer(model, graph, self.chunk))
@@ -141,10 +142,6 @@ class Learnt(AbstractBrancher[LearntMemory]):
         none = torch.zeros(len(domains), dtype=torch.bool, device=domains.lower.device)
         left = replace(memory, backup=theirs.memory, left=memory.left + len(domains))
         return Decision(theirs.neurons, left, none)
-
-
-def _same(ours: Tensor, theirs: Tensor) -> bool:
-    return ours is theirs or torch.equal(ours, theirs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from torch import Tensor
 from bough.errors import BadInput
 from bough.files.log import AbstractLog, LogEntry
 from bough.files.reading import NETWORK_LIMIT, JsonObject, parsed_json, read_bytes
-from bough.learning.labels import MODES, Collected, Mode
+from bough.learning.labels import MODES, Mode
 from bough.learning.samples import OPTIONAL, Samples
 from bough.learning.scene import Graph, Scene
 from bough.network.graph import Network
@@ -103,26 +103,25 @@ class Shard:
     """What one search gave, with its card."""
 
     card: SampleCard
-    collected: Collected
+    samples: Samples
 
 
 # One shard
 
 
-def encode(card: SampleCard, collected: Collected) -> bytes:
+def encode(card: SampleCard, samples: Samples) -> bytes:
     """The file of a shard."""
     from safetensors.torch import save
 
-    samples = collected.samples
     if card.samples != len(samples):
         raise ValueError(f"the card says {card.samples} samples, there are {len(samples)}")
     arrays = {
         "neurons": samples.graph.neurons,
         "passing": samples.graph.passing,
-        "step": collected.step,
+        "step": samples.step,
         "children": samples.children,
         **samples.scene.named(),
-        **{name: array for name, array in samples.optional().items() if array is not None},
+        **samples.optional(),
     }
     for name in ONCE:
         if torch.equal(arrays[name], arrays[name][:1].expand_as(arrays[name])):
@@ -162,18 +161,16 @@ def read_shard(path: Path, network: Network) -> Shard:
         arrays = load_file(path)
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{path} cannot be read ({error})") from None
-    wrong = _misfit(arrays, card, network)
-    if wrong is not None:
-        raise BadInput(f"{path} has {wrong}")
+    _check_arrays(path, arrays, card, network)
     whole = {name: array.expand(card.samples, *array.shape[1:]) for name, array in arrays.items() if name in ONCE}
     scene = Scene(**{each.name: whole.get(each.name, arrays[each.name]) for each in fields(Scene)})
     graph = Graph(network, arrays["neurons"], arrays["passing"])
-    samples = Samples(graph, scene, whole["children"], **{name: arrays.get(name) for name in OPTIONAL})
-    return Shard(card, Collected(samples, arrays["step"]))
+    more = {name: arrays.get(name) for name in OPTIONAL}
+    return Shard(card, Samples(graph, scene, whole["children"], arrays["step"], **more))
 
 
-def _misfit(arrays: Mapping[str, Tensor], card: SampleCard, network: Network) -> str | None:
-    """What is wrong with the arrays of a shard, if anything."""
+def _check_arrays(path: Path, arrays: Mapping[str, Tensor], card: SampleCard, network: Network) -> None:
+    """Raise unless a shard has the arrays that its card and the network ask for."""
     neurons = arrays.get("neurons")
     count = card.samples
     n = 0 if neurons is None else neurons.numel()
@@ -194,15 +191,15 @@ def _misfit(arrays: Mapping[str, Tensor], card: SampleCard, network: Network) ->
     if "sizes" in arrays:  # of trees
         wanted |= {"sizes": wide, "allowed": (torch.float32, (count,))}
     if set(arrays) != set(wanted):
-        return f"other arrays than a shard has: {', '.join(sorted(set(arrays) ^ set(wanted)))}"
+        raise BadInput(f"{path} has other arrays than a shard has: {', '.join(sorted(set(arrays) ^ set(wanted)))}")
     for name, (dtype, shape) in wanted.items():
         once = name in ONCE and arrays[name].shape == (1, *shape[1:])
         if arrays[name].dtype != dtype or not (once or arrays[name].shape == shape):
-            return f"an array '{name}' of {arrays[name].dtype} {tuple(arrays[name].shape)}, not {dtype} {shape}"
+            found = f"{arrays[name].dtype} {tuple(arrays[name].shape)}"
+            raise BadInput(f"{path} has an array '{name}' of {found}, not {dtype} {shape}")
     neurons = arrays["neurons"]
     if n and not (int(neurons[0]) >= 0 and int(neurons[-1]) < network.neurons and bool((neurons.diff() > 0).all())):
-        return "ReLUs that its network does not have"
-    return None
+        raise BadInput(f"{path} has ReLUs that its network does not have")
 
 
 # A folder of them
@@ -223,7 +220,7 @@ def read(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | 
 
     What cannot be read is named in a `note`, and skipped; the last note counts it. No sample at all is `BadInput`.
     """
-    return (shard.collected.samples for shard in read_shards(folder, part, seed=seed, note=note))
+    return (shard.samples for shard in read_shards(folder, part, seed=seed, note=note))
 
 
 def read_shards(folder: Path, part: Part | None = None, *, seed: int = 0, note: Note | None = None) -> Iterator[Shard]:
@@ -254,21 +251,16 @@ def _lazily(
 ) -> Iterator[Shard]:
     networks = lru_cache(maxsize=4)(_network)
     lost = len(skipped)
-
-    def shard(path: Path, card: SampleCard) -> Shard | None:
-        try:
-            return read_shard(path, networks(network_path(folder, card.sha256), card.sha256))
-        except BadInput as error:
-            note(f"{error}; it is skipped")
-            return None
-
     for line in skipped:
         note(f"{line}; it is skipped")
     for path, card in chosen:
-        found = shard(path, card)
-        lost += found is None
-        if found is not None:
-            yield found
+        try:
+            found = read_shard(path, networks(network_path(folder, card.sha256), card.sha256))
+        except BadInput as error:
+            note(f"{error}; it is skipped")
+            lost += 1
+            continue
+        yield found
     if lost:
         note(f"{lost} of {count} shards in {folder} were skipped")
     if lost == len(skipped) + len(chosen):

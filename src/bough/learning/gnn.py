@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bough.errors import BadInput
 from bough.learning import features
-from bough.learning.features import OutputColumn, ReluColumn, ScaledOutput, ScaledRelus, View, compressed
+from bough.learning.features import ScaledOutput, ScaledRelus, View, compressed
 from bough.learning.model import AbstractBuilt, ModelSettings
 from bough.learning.presets import ModelEntry, TrainingRecipe
 from bough.learning.scene import Graph, Scene
@@ -50,10 +50,9 @@ class Local(AbstractBuilt):
     def __init__(self, preset: str, settings: LocalSettings) -> None:
         super().__init__()
         chosen = _chosen(settings.columns, reduced=settings.reduced)
-        names = tuple(column.value for column in chosen)
         self.preset = preset
-        self.settings = replace(settings, columns=names)
-        self.columns = {"relu": names}
+        self.settings = replace(settings, columns=chosen)
+        self.columns = {"relu": chosen}
         self.relus = ScaledRelus(chosen)
         self.score = mlp(len(chosen), *[settings.width] * settings.hidden, 1)
 
@@ -103,11 +102,10 @@ class Fast(AbstractBuilt):
     def __init__(self, preset: str, settings: FastSettings) -> None:
         super().__init__()
         chosen = _chosen(settings.columns, reduced=settings.reduced)
-        output = features.REDUCED_OUTPUT if settings.reduced else (*features.REDUCED_OUTPUT, OutputColumn.VALUE)
-        names = tuple(column.value for column in chosen)
+        output = features.REDUCED_OUTPUT if settings.reduced else (*features.REDUCED_OUTPUT, "value")
         self.preset = preset
-        self.settings = replace(settings, columns=names)
-        self.columns = {"relu": names, "output": tuple(c.value for c in output)}
+        self.settings = replace(settings, columns=chosen)
+        self.columns = {"relu": chosen, "output": output}
         p, hidden = settings.width, settings.hidden
         self.relus, self.output = ScaledRelus(chosen), ScaledOutput(output)
         self.encoder = nn.Linear(len(chosen), hidden)
@@ -139,13 +137,13 @@ class Fast(AbstractBuilt):
 
     def _forward_sweep(self, view: View, own: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [n, domains, p], and the output's, [domains, p]."""
-        wires = view.wires
-        matrix = view.wires.between
-        n = len(view.wires.neurons)
+        graph = view.graph
+        matrix = graph.between
+        n = len(graph.neurons)
         slope, intercept, width = (_column(x) for x in (view.slope, view.intercept, view.width))
         embedded = []
         sent = own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
-        for part in wires.layers:
+        for part in graph.layers:
             # Nothing arrives at the first layer, often the largest: one node's reading of that serves them all.
             here = part if part.start else slice(0, 1)
             arrived = _product(matrix[here, : part.start], sent)
@@ -153,22 +151,22 @@ class Fast(AbstractBuilt):
             vector = self.forward_send(mu.relu())
             sent = torch.cat([sent, slope[part] * arrived + intercept[part] * vector])
             embedded.append(mu)
-        arrived = torch.einsum("kdp,dk->dp", _product(matrix[n:], sent), view.functional) / view.way[:, None]
+        arrived = torch.einsum("kdp,dk->dp", _product(matrix[n:], sent), view.seen("functional")) / view.way[:, None]
         g: Tensor = self.output_read(torch.cat([self.output(view), compressed(arrived)], dim=-1))
         return torch.cat([own[:0], *embedded]), g
 
     def _backward_sweep(self, view: View, own: Tensor, g: Tensor) -> Tensor:
         """Embeddings, [n, domains, p]."""
-        wires = view.wires
-        matrix = view.wires.between
-        n = len(view.wires.neurons)
-        direct = _column(view.functional @ matrix[n:])
+        graph = view.graph
+        matrix = graph.between
+        n = len(graph.neurons)
+        direct = _column(view.seen("functional") @ matrix[n:])
         through, passed = self._multipliers(view)
         unit = _column(view.intercept / view.way[:, None])
         embedded = []
         sent = own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
         start = n
-        for part in reversed(wires.layers):
+        for part in reversed(graph.layers):
             arrived = direct[part] * g + _product(matrix[start:n, part].T, sent)
             mu = own[part] + self.backward_read(compressed(arrived * unit[part]))
             vector = self.backward_send(mu.relu())
@@ -185,9 +183,9 @@ class Fast(AbstractBuilt):
             return _column(_parallel(view) * view.ambiguous), _column(view.slope)
         nu = view.coefficient
         some = nu.abs() > 1 / features.LARGEST
-        ratio = (view.through / torch.where(some, nu, 1.0)).clamp(0, 1)
+        ratio = (view.seen("through") / torch.where(some, nu, 1.0)).clamp(0, 1)
         passed = torch.where(view.ambiguous & some, ratio, view.slope)
-        return _column(view.through * view.ambiguous), _column(passed)
+        return _column(view.seen("through") * view.ambiguous), _column(passed)
 
 
 def _column(x: Tensor) -> Tensor:
@@ -202,21 +200,24 @@ def _product(matrix: Tensor, sent: Tensor) -> Tensor:
 
 def _parallel(view: View) -> Tensor:
     """The coefficients on z, [domains, n], that Wong-Kolter slopes give the functional."""
-    wires = view.wires
-    n = len(view.wires.neurons)
-    direct = view.functional @ wires.between[n:]
+    graph = view.graph
+    matrix = graph.between
+    n = len(graph.neurons)
+    direct = view.seen("functional") @ matrix[n:]
     found = view.slope[:, :0]
     start = n
-    for part in reversed(wires.layers):
-        nu = direct[:, part] + found @ wires.between[start:n, part]
+    for part in reversed(graph.layers):
+        nu = direct[:, part] + found @ matrix[start:n, part]
         found = torch.cat([nu * view.slope[:, part], found], dim=1)
         start = part.start
     return found
 
 
-def _chosen(names: tuple[str, ...], *, reduced: bool) -> tuple[ReluColumn, ...]:
-    wanted = features.named(names) if names else tuple(ReluColumn)
-    kept = tuple(column for column in wanted if not reduced or column in features.REDUCED_RELU)
+def _chosen(names: tuple[str, ...], *, reduced: bool) -> tuple[str, ...]:
+    for name in names:
+        if name not in features.RELU:
+            raise BadInput(f"there is no column {name!r}: the columns of a ReLU are {', '.join(features.RELU)}")
+    kept = tuple(name for name in names or features.RELU if not reduced or name in features.REDUCED_RELU)
     if not kept:
         raise BadInput("a model needs at least one column of features")
     return kept

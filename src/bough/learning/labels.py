@@ -19,11 +19,11 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from bough.branching.babsr import BaBSRMemory, scores
 from bough.branching.base import AbstractLookAhead
-from bough.branching.strong import Strong, listed
+from bough.branching.strong import Strong
 from bough.branching.subset import Subset
 from bough.budget import OutOfTime
+from bough.domain.arrays import Arrays
 from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.learning.halves import Halves
@@ -101,27 +101,13 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class Collected:
-    """The samples of one search, in the order they were taken, on the host; and the step of the search of each."""
-
-    samples: Samples
-    step: Tensor  # int64 [samples]
-
-
-@dataclass(frozen=True, eq=False)
-class _Taken:
-    """Samples of one step; where they are taken by a schedule, one."""
+class _Taken(Arrays):
+    """Samples of one step, as in `Samples`; where they are taken by a schedule, one."""
 
     scene: Scene
-    children: Tensor  # [samples, n, 2]
-    step: int
-    halves: Tensor | None  # [samples, inputs, 2]
-
-    def __getitem__(self, k: int) -> "_Taken":
-        """One of them."""
-        row = slice(k, k + 1)
-        halves = None if self.halves is None else self.halves[row]
-        return _Taken(self.scene[row], self.children[row], self.step, halves)
+    children: Tensor
+    step: Tensor
+    halves: Tensor | None
 
 
 # When to take which domain
@@ -237,10 +223,12 @@ class Collector(AbstractObserver):
         make = SCHEDULES.get(self.mode)
         self._schedule = None if make is None else make(plan, plan.luck(name, "steps"))
         luck = plan.luck(name, "subset").getrandbits(62)
-        self._subset = None if plan.subset is None else replace(plan.subset, seed=luck)
+        subset = None if plan.subset is None else replace(plan.subset, seed=luck)
+        self._strong = Strong(subset=subset, heard=self._heard)
+        self._memory = self._strong.prepare(problem)
         self._graph: Graph | None = None
         self._kept: list[_Taken] = []
-        self._waiting: tuple[DomainBatch, Scene] | None = None
+        self._waiting: tuple[DomainBatch, Scene] | None = None  # whose children are about to be bounded
 
     @property
     def enough(self) -> bool:
@@ -249,7 +237,7 @@ class Collector(AbstractObserver):
 
     def rule(self, usual: Rule) -> "Rule | Strong":
         """What the search has to branch by, where it would usually branch by that."""
-        return Strong(subset=self._subset, heard=self._heard) if self.mode == "whole" else usual
+        return self._strong if self.mode == "whole" else usual
 
     def seen(self, state: SearchState, seconds: float) -> None:
         """Nothing: all is known before a step."""
@@ -261,68 +249,46 @@ class Collector(AbstractObserver):
                 raise Enough
             return
         if self._schedule is None:
-            scene = self._see(domains, look)
-            self._waiting = None if scene is None else (domains, scene)
+            self._see(domains, look)
         elif rows := self._schedule.rows(domains.depth):
-            self._take(domains[torch.tensor(rows, device=domains.depth.device)], look)
+            domains = domains[torch.tensor(rows, device=domains.depth.device)]
+            self._see(domains, look)
+            if self._waiting is not None:
+                self._strong.decide(self._memory, domains, look)  # Algorithm 2, line 16, but for the decision
         self.steps += 1
 
-    def collected(self) -> Collected | None:
-        """All that was taken; None where that is nothing."""
+    def collected(self) -> Samples | None:
+        """All that was taken, in that order, on the host; None where that is nothing."""
         if self._graph is None or not self._kept:
             return None
-        scene = Scene.concatenate([taken.scene for taken in self._kept])
-        children = torch.cat([taken.children for taken in self._kept])
-        step = [torch.full((len(taken.scene),), taken.step) for taken in self._kept]
-        halves = [taken.halves for taken in self._kept if taken.halves is not None]
-        return Collected(Samples(self._graph, scene, children, torch.cat(halves) if halves else None), torch.cat(step))
+        return Samples(self._graph, **vars(_Taken.concatenate(self._kept)))
 
-    def _take(self, domains: DomainBatch, look: AbstractLookAhead) -> None:
-        """Algorithm 2, line 16, but for the decision."""
-        scene = self._see(domains, look)
-        if scene is None:
-            return
-        tried = domains.bounds.ambiguous()
-        if self._subset is not None:
-            network = self._problem.network
-            memory = BaBSRMemory.of(self._problem).on(domains.lower.device)
-            score = scores(memory.network, memory.bias, domains).score
-            tried = self._subset.of(domains, score, list(network.slices.values()))
-        candidates = listed(tried)
-        self._keep(domains, scene, candidates, look.bound(domains, candidates))
-
-    def _heard(self, domains: DomainBatch, candidates: Tensor, bounds: Tensor) -> None:
-        """The rule has bounded children of these domains."""
-        if self._waiting is not None and self._waiting[0] is domains:
-            self._keep(domains, self._waiting[1], candidates, bounds, step=self.steps - 1)
+    def _see(self, domains: DomainBatch, look: AbstractLookAhead) -> None:
+        """Make a scene of domains, which waits for the bounds of their children."""
         self._waiting = None
-
-    def _see(self, domains: DomainBatch, look: AbstractLookAhead) -> Scene | None:
         relaxed = look.relaxed(domains)
         if relaxed is not None and self._graph is None:
-            seen = Graph.of(self._problem, domains, relaxed)
-            network = self._problem.network.on(HOST, torch.float32)
-            self._graph = Graph(network, seen.neurons.to(HOST), seen.passing.to(HOST))
+            self._graph = Graph.of(self._problem, domains, relaxed).to(HOST)
         # Where boxes differ in the ReLUs that they leave open, samples are of the box that came first.
         if relaxed is None or self._graph is None or not torch.equal(relaxed.neurons.to(HOST), self._graph.neurons):
             self.unseen += len(domains)
-            return None
-        return see(self._problem, domains, relaxed)
+        else:
+            self._waiting = domains, see(self._problem, domains, relaxed)
 
-    def _keep(
-        self, domains: DomainBatch, scene: Scene, candidates: Tensor, bounds: Tensor, step: int | None = None
-    ) -> None:
-        if self._graph is None:
+    def _heard(self, domains: DomainBatch, candidates: Tensor, bounds: Tensor) -> None:
+        """Strong branching has bounded children: keep the domains that wait for them."""
+        if self._graph is None or self._waiting is None or self._waiting[0] is not domains:
             return
+        scene = self._waiting[1].to(HOST)
+        self._waiting = None
         children = bounds.new_full((*domains.signs.shape, 2), -torch.inf)
         children.scatter_(1, candidates[:, :, None].expand(-1, -1, 2), bounds)
         mine = children[:, self._graph.neurons.to(children.device)].float().to(HOST)
-        scene = scene.to(HOST)
-        step = self.steps if step is None else step
         halves = None if self._halves is None else self._halves.bound(domains, self._graph, scene)
-        taken = _Taken(scene, mine, step, halves)
+        step = self.steps - (self._schedule is None)  # without a schedule, the step was counted before its decision
+        taken = _Taken(scene, mine, torch.full((len(scene),), step), halves)
         if self._schedule is None:
             self._kept.append(taken)
         else:  # one by one, as they may have to give way
-            self._kept += [taken[k] for k in range(len(scene))]
+            self._kept += [taken[k : k + 1] for k in range(len(scene))]
             self._kept = self._schedule.sort(self._kept)

@@ -1,31 +1,21 @@
 """Samples as training takes them: many properties on one device, in batches that mix them, and a tally of it all."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from bough.learning.loss import choice_loss, classes, expected_loss, judge, rank_loss
 from bough.learning.model import AbstractModel
-from bough.learning.samples import Samples, Worth
+from bough.learning.presets import TrainingRecipe
+from bough.learning.samples import Samples
 
 DEPTHS = (0, 5, 10, 20, 40)  # where bins of depth in the tree begin
 BINS = (*(f"{a}-{b - 1}" for a, b in pairwise(DEPTHS)), f"{DEPTHS[-1]}+")
 DEVICE_SHARE = 0.4  # of a GPU's free memory, for samples that stay there
-Loss = Literal["rank", "choice", "expected"]
 Batch = list[tuple[int, Tensor]]  # numbers of properties, and of their samples
-
-
-@dataclass(frozen=True)
-class LessonCounts:
-    """How much there is to learn from."""
-
-    properties: int
-    samples: int
-    relus: int  # of all samples together
 
 
 @dataclass(frozen=True)
@@ -72,10 +62,11 @@ class Lessons:
         useful = [s[s.tried.any(dim=1)] for s in samples]
         useful = [s for s in useful if len(s)]
         room = DEVICE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
-        if sum(map(_bytes, useful)) <= room:
+        size = sum(t.nbytes for s in useful for t in (*s.scene.tensors(), s.children, *s.optional().values()))
+        if size <= room:
             return cls(tuple(s.to(device) for s in useful), device)
         # Only the graphs are moved now, so that what they compute once stays with them.
-        return cls(tuple(replace(s, graph=s[:0].to(device).graph) for s in useful), device)
+        return cls(tuple(replace(s, graph=s.graph.to(device)) for s in useful), device)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -86,10 +77,10 @@ class Lessons:
         rows = rows.to(part.children.device)
         return part.changed(part.graph, lambda array: array[rows].to(self.device))
 
-    def counts(self) -> LessonCounts:
-        """What tells one set from another, as far as a checkpoint needs it."""
+    def counts(self) -> dict[str, int]:
+        """How many properties, samples and ReLUs there are: it tells one set from another for a checkpoint."""
         relus = sum(len(part) * part.children.shape[1] for part in self.parts)
-        return LessonCounts(len(self.parts), len(self), relus)
+        return {"properties": len(self.parts), "samples": len(self), "relus": relus}
 
     def batches(self, size: int, group: int, generator: torch.Generator) -> Iterator[Batch]:
         """All samples once, in an order drawn from the generator: groups of one property's, joined to batches."""
@@ -112,53 +103,11 @@ class Lessons:
                 yield k, rows
 
 
-def _bytes(samples: Samples) -> int:
-    more = [array for array in samples.optional().values() if array is not None]
-    return sum(t.numel() * t.element_size() for t in (*samples.scene.named().values(), samples.children, *more))
-
-
-@dataclass(frozen=True)
-class Aim:
-    """What is learnt: the improvement by which ReLUs are compared, and what the scores shall make of it: an order of
-    classes (Eq. 9), or a choice, by what is best or by what each would cost.
-    """
-
-    measure: Worth = "mean"
-    loss: Loss = "rank"
-    classes: int = 10
-    relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
-    inputs: bool = False  # whether inputs are compared with ReLUs, and with each other, too
-
-    def scores(self, model: AbstractModel, samples: Samples) -> Tensor:
-        """The scores of all that is compared."""
-        score = model.score_all if self.inputs else model
-        found: Tensor = score(samples.graph, samples.scene)
-        return found
-
-    def losses(self, scores: Tensor, samples: Samples, tally: "LessonTally") -> Tensor:
-        """The loss of each sample; the tally hears of them."""
-        gains = samples.improvements(self.measure)
-        if self.inputs:
-            gains = torch.cat([gains, samples.input_improvements(self.measure)], dim=1)
-        if self.loss == "choice":
-            loss = choice_loss(scores, gains)
-        elif self.loss == "expected":
-            loss = expected_loss(scores, gains)
-        else:
-            loss = rank_loss(scores, classes(gains, self.classes, relative=self.relative), self.classes)
-        tally.add(loss.detach(), scores.detach(), gains, samples.scene.depth)
-        return loss
-
-
-@dataclass(eq=False)
 class LessonTally:
     """Sums over samples, by depth in the tree; on the device until they are read."""
 
-    device: torch.device
-    _sums: Tensor = field(init=False)  # [bins, figures]
-
-    def __post_init__(self) -> None:
-        self._sums = torch.zeros(len(BINS), 5, dtype=torch.float64, device=self.device)
+    def __init__(self, device: torch.device) -> None:
+        self._sums = torch.zeros(len(BINS), 5, dtype=torch.float64, device=device)  # [bins, figures]
 
     def add(self, loss: Tensor, scores: Tensor, gains: Tensor, depth: Tensor) -> None:
         """Add some samples to the sums."""
@@ -180,14 +129,29 @@ def _means(sums: Tensor) -> tuple[int, float, float, float, float]:
     return int(count), loss, accuracy, absolute, share
 
 
+def losses(model: AbstractModel, samples: Samples, recipe: TrainingRecipe, tally: LessonTally) -> Tensor:
+    """The loss of each sample by the recipe's measure; the tally hears of them."""
+    gains = samples.improvements(recipe.measure)
+    if recipe.inputs:
+        gains = torch.cat([gains, samples.input_improvements(recipe.measure)], dim=1)
+    scores = (model.score_all if recipe.inputs else model)(samples.graph, samples.scene)
+    if recipe.loss == "choice":
+        loss = choice_loss(scores, gains)
+    elif recipe.loss == "expected":
+        loss = expected_loss(scores, gains)
+    else:
+        loss = rank_loss(scores, classes(gains, recipe.classes, relative=recipe.relative), recipe.classes)
+    tally.add(loss.detach(), scores.detach(), gains, samples.scene.depth)
+    return loss
+
+
 def evaluate(
-    score: Callable[[Samples], Tensor], lessons: Lessons, aim: Aim, group: int, check: Callable[[], None] = lambda: None
+    model: AbstractModel, lessons: Lessons, recipe: TrainingRecipe, check: Callable[[], None] = lambda: None
 ) -> FiguresByDepth:
     """The figures of a model over all samples; `check` may end it by raising."""
     tally = LessonTally(lessons.device)
     with torch.no_grad():
-        for k, rows in lessons.in_order(group):
+        for k, rows in lessons.in_order(4 * recipe.group):
             check()
-            samples = lessons.piece(k, rows)
-            aim.losses(score(samples), samples, tally)
+            losses(model, lessons.piece(k, rows), recipe, tally)
     return tally.figures()

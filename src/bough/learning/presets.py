@@ -4,16 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from bough.branching.improvement import Measure
 from bough.errors import BadInput
 from bough.files.reading import JsonObject
-from bough.learning.lessons import Aim, Loss
 from bough.learning.model import AbstractBuilt, ModelSettings
 from bough.learning.samples import Worth
 from bough.registry import Entry, Registry
 
+Loss = Literal["rank", "choice", "expected"]
 MEASURES: tuple[str, ...] = (*get_args(Measure), "size")
 MOST = 4096  # of any size in a model's settings: a file that asks for more is broken
 
@@ -24,8 +24,8 @@ class TrainingRecipe:
 
     preset: str
     reduced: bool = False
-    measure: Worth = "mean"
-    loss: Loss = "rank"
+    measure: Worth = "mean"  # the improvement by which ReLUs are compared
+    loss: Loss = "rank"  # what scores are to be: an order of classes (Eq. 9), or a choice, by what is best or by costs
     classes: int = 10
     relative: bool = True  # classes over the best improvement of a sample, or over all that is possible
     epochs: int = 100
@@ -39,7 +39,7 @@ class TrainingRecipe:
     stop: int = 20  # epochs without a better validation loss, after which it ends
     anneal: bool = False  # the rate falls to 0 along half a cosine over all epochs, instead of by patience
     seed: int = 0
-    inputs: bool = False  # whether inputs are learnt about, too
+    inputs: bool = False  # whether inputs are compared with ReLUs, and with each other, too
     start: str | None = None  # weights to begin with, by name or file; their scales stay as they are
 
     def __post_init__(self) -> None:
@@ -55,11 +55,6 @@ class TrainingRecipe:
         for name, kinds in (("measure", MEASURES), ("loss", get_args(Loss))):
             if getattr(self, name) not in kinds:
                 raise BadInput(f"there is no {name} '{getattr(self, name)}'; there are: {', '.join(kinds)}")
-
-    @property
-    def aim(self) -> Aim:
-        """What is learnt."""
-        return Aim(self.measure, self.loss, self.classes, self.relative, self.inputs)
 
     def to_json(self) -> JsonObject:
         """All fields by name; those that came later only where they are set, as in recipes from before they were."""

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractBounder, AbstractSession
+from bough.bounds.base import AbstractSession
 from bough.branching.base import AbstractBrancher
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
-from bough.learning.labels import HOST, LEAST, Collected, Plan
+from bough.learning.labels import HOST, LEAST, Plan
 from bough.learning.samples import Samples
 from bough.learning.scene import Graph, see
 from bough.problem.problem import Problem
@@ -38,7 +38,7 @@ Turn = Callable[[Tensor, DomainBatch, Tensor], tuple[Tensor, Tensor]]
 class Rolled:
     """What became of a property: its samples, if there are any, and how its own tree ended."""
 
-    collected: Collected | None
+    samples: Samples | None
     steps: int  # in which all trees were grown
     ended: str  # `whole`, `enough` (the tree is larger than that), `timeout` or `memory`: there was too little of it
 
@@ -148,56 +148,46 @@ def _counted(domains: DomainBatch, parents: Tensor, unsplit: Tensor) -> Tree:
     return Tree(domains, torch.tensor(sizes, dtype=torch.float64), torch.tensor(whole))
 
 
-@dataclass(frozen=True, eq=False)
-class Rollouts:
-    """How trees are grown and tried: `plan` says how many domains are taken of a tree, and how many ReLUs of each."""
+def roll_out(problem: Problem, name: str, plan: Plan, grower: Grower, most: float) -> Rolled:
+    """The samples of one property, as many as `plan` says, from its own tree of up to `most` branches.
 
-    plan: Plan
-    bounder: AbstractBounder
-    rule: AbstractBrancher[Any]
-    batch: int
-    most: float  # branches of a property's own tree
-    deadline: Deadline
+    What time does not suffice for is left out.
+    """
+    try:
+        tree = grower.tree(grower.session.root(0.0, grower.deadline).domains, most)
+        rows = spread(tree, plan.samples, plan.largest, plan.luck(name, "trees"))
+        found = _samples(problem, grower, tree, rows, plan.rollouts) if len(rows) else None
+    except OutOfTime:
+        return Rolled(None, grower.steps, "timeout")
+    except torch.OutOfMemoryError:
+        return Rolled(None, grower.steps, "memory")
+    return Rolled(found, grower.steps, "whole" if bool(tree.whole.all()) else "enough")
 
-    def collect(self, problem: Problem, name: str) -> Rolled:
-        """The samples of one property; what time does not suffice for is left out."""
-        session = self.bounder.prepare(problem)
-        grower = Grower(session, self.rule, self.rule.prepare(problem), self.batch, self.deadline)
-        try:
-            tree = grower.tree(session.root(0.0, self.deadline).domains, self.most)
-            rows = spread(tree, self.plan.samples, self.plan.largest, self.plan.luck(name, "trees"))
-            found = self._samples(problem, grower, tree, rows) if len(rows) else None
-        except OutOfTime:
-            return Rolled(None, grower.steps, "timeout")
-        except torch.OutOfMemoryError:
-            return Rolled(None, grower.steps, "memory")
-        ended = "whole" if bool(tree.whole.all()) else "enough"
-        return Rolled(None if found is None else Collected(found, rows), grower.steps, ended)
 
-    def _samples(self, problem: Problem, grower: Grower, tree: Tree, rows: Tensor) -> Samples | None:
-        device = tree.domains.lower.device
-        domains = tree.domains[rows.to(device)]
-        relaxations = grower.session.capabilities.relaxations
-        if relaxations is None:
-            return None
-        relaxed = relaxations.relaxed(domains, self.deadline)
-        allowed = PATIENCE * tree.sizes[rows].to(device)
-        tried = grower.ranked(domains, self.plan.rollouts)
-        at, column = grower.session.splittable(domains).gather(1, tried).nonzero(as_tuple=True)
-        found = grower.sizes(domains[at], tried[at, column], allowed[at])
-        sizes = torch.full_like(domains.bounds.lower, torch.inf)
-        sizes[at, tried[at, column]] = found
-        graph = Graph.of(problem, domains, relaxed)
-        scene = see(problem, domains, relaxed)
-        shape = (*scene.lower.shape, 2)
-        samples = Samples(
-            graph,
-            scene,
-            torch.full(shape, -torch.inf, device=device),
-            sizes=sizes[:, graph.neurons].float(),
-            allowed=allowed.float(),
-        )
-        return samples.to(HOST)
+def _samples(problem: Problem, grower: Grower, tree: Tree, rows: Tensor, count: int) -> Samples | None:
+    """The samples of some domains of a tree, with the trees below `count` splits of each."""
+    device = tree.domains.lower.device
+    domains = tree.domains[rows.to(device)]
+    relaxations = grower.session.capabilities.relaxations
+    if relaxations is None:
+        return None
+    relaxed = relaxations.relaxed(domains, grower.deadline)
+    allowed = PATIENCE * tree.sizes[rows].to(device)
+    tried = grower.ranked(domains, count)
+    at, column = grower.session.splittable(domains).gather(1, tried).nonzero(as_tuple=True)
+    sizes = torch.full_like(domains.bounds.lower, torch.inf)
+    sizes[at, tried[at, column]] = grower.sizes(domains[at], tried[at, column], allowed[at])
+    graph = Graph.of(problem, domains, relaxed)
+    scene = see(problem, domains, relaxed)
+    samples = Samples(
+        graph,
+        scene,
+        children=torch.full((*scene.lower.shape, 2), -torch.inf, device=device),
+        step=rows,
+        sizes=sizes[:, graph.neurons].float(),
+        allowed=allowed.float(),
+    )
+    return samples.to(HOST)
 
 
 def spread(tree: Tree, count: int, largest: int, luck: random.Random) -> Tensor:

@@ -12,7 +12,7 @@ from bough.errors import BadInput
 from bough.learning.scene import Graph, Scene
 
 Worth = Measure | Literal["size"]  # how splits are compared: by bounds of their children, or by the trees below them
-OPTIONAL = ("halves", "sizes", "allowed")
+OPTIONAL = ("halves", "sizes", "allowed")  # arrays that not all samples have
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,7 @@ class Samples:
     graph: Graph
     scene: Scene
     children: Tensor  # float32 [samples, n, 2]: the blocked and the passing child's bound; minus infinity: not tried
+    step: Tensor  # int64 [samples]: of the search, at which it was taken; or its place in the tree
     halves: Tensor | None = None  # [samples, inputs, 2]: bounds of both halves of the box, cut at each input
     sizes: Tensor | None = None  # [samples, n]: branches of the tree below a split; infinite: not known
     allowed: Tensor | None = None  # [samples]: branches that such a tree was allowed
@@ -34,20 +35,16 @@ class Samples:
 
     def to(self, device: torch.device) -> "Samples":
         """The same on a device."""
-        graph = Graph(
-            self.graph.network.on(device, torch.float32), self.graph.neurons.to(device), self.graph.passing.to(device)
-        )
-        return self.changed(graph, lambda array: array.to(device))
+        return self.changed(self.graph.to(device), lambda array: array.to(device))
 
     def changed(self, graph: Graph, change: Callable[[Tensor], Tensor]) -> "Samples":
         """With something done to every array that has a row for each sample."""
-        scene = Scene(**{name: change(array) for name, array in self.scene.named().items()})
-        more = {name: None if array is None else change(array) for name, array in self.optional().items()}
-        return Samples(graph, scene, change(self.children), **more)
+        more = {name: change(array) for name, array in self.optional().items()}
+        return Samples(graph, self.scene.map(change), change(self.children), change(self.step), **more)
 
-    def optional(self) -> dict[str, Tensor | None]:
-        """The arrays that not all samples have, by name."""
-        return {name: getattr(self, name) for name in OPTIONAL}
+    def optional(self) -> dict[str, Tensor]:
+        """The arrays that not all samples have, by name, where these have them."""
+        return {name: array for name in OPTIONAL if (array := getattr(self, name)) is not None}
 
     @property
     def tried(self) -> Tensor:
@@ -56,13 +53,13 @@ class Samples:
         return strong if self.sizes is None else strong | self.sizes.isfinite()
 
     def improvements(self, measure: Worth = "mean") -> Tensor:
-        """The improvement m of every ReLU (Eq. 8, or another measure), [samples, n]; minus infinity if not tried."""
-        return self._shares() if measure == "size" else improvements(self.scene.bound, self.children, measure=measure)
+        """The improvement m of every ReLU (Eq. 8, or another measure), [samples, n]; minus infinity if not tried.
 
-    def _shares(self) -> Tensor:
-        """The size of the least tree over that of each split. One that was not tried, since the rule ranked it low, or
-        was given up, counts as if its tree had what was allowed.
+        By `size`, it is the size of the least tree over that of each split. One that was not tried, since the rule
+        ranked it low, or was given up, counts as if its tree had what was allowed.
         """
+        if measure != "size":
+            return improvements(self.scene.bound, self.children, measure=measure)
         if self.sizes is None or self.allowed is None:
             raise BadInput("these samples say nothing about the trees below splits; label with --rollouts")
         size = torch.minimum(self.sizes, self.allowed[:, None])

@@ -6,6 +6,7 @@ its own affair, so samples that were stored for one model serve every other. Eve
 the search, and nothing here is per domain in Python.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,13 +16,24 @@ from torch import Tensor
 
 from bough.domain.arrays import Arrays
 from bough.domain.batch import DomainBatch, Relaxation
+from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.problem import Problem
+
+CHUNK_ROWS = 256  # of the matrix `Graph.between`, found together
+
+
+def in_full(device: torch.device) -> AbstractContextManager[object]:
+    """Not in mixed precision, whoever asks: for what is worked out once, or is a feature."""
+    return torch.autocast(device.type, enabled=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network (float32, on the device), and the ReLUs that messages and scores are about."""
+    """A network (float32, on the device), and the ReLUs that messages and scores are about.
+
+    What can be known of the edges before any domain is seen is worked out once: whoever decides often keeps the graph.
+    """
 
     network: Network
     neurons: Tensor  # int64 [n]: flat numbers, ascending, of the ReLUs that some domain may split
@@ -43,12 +55,69 @@ class Graph:
             value[part] = k / most
         return value.to(self.neurons.device)
 
+    @cached_property
+    def constants(self) -> list[Tensor]:
+        """The constant part of every node, given the outputs of the ReLUs before it, each [elements]."""
+        nothing = torch.zeros(1, *self.network.input_shape, device=self.neurons.device)
+        with in_full(nothing.device):
+            values = walk.forward(self.network, nothing, lambda _i, z: torch.zeros_like(z))
+        return [value.reshape(-1) for value in values]
+
+    @cached_property
+    def bias(self) -> Tensor:
+        """The bias of the affine layer in front of each of the n ReLUs, [n]."""
+        parts = [self.constants[self.network.nodes[i].inputs[0]] for i in self.network.relus]
+        return torch.cat(parts)[self.neurons] if parts else torch.zeros(0, device=self.neurons.device)
+
+    @cached_property
+    def elements(self) -> dict[int, Tensor]:
+        """The elements of each ReLU node that are among the n, int64, in their order."""
+        starts = self.network.slices
+        return {i: self.neurons[part] - starts[i].start for i, part in zip(starts, self.layers, strict=True)}
+
+    @cached_property
+    def between(self) -> Tensor:
+        """[n + outputs, n]: how the input of each of the n ReLUs, then each output, depends on the outputs of earlier
+        ones.
+
+        Every other ReLU is substituted, as dual ascent has it (`bounds.reduced`). So whatever the network looked like,
+        a message is a product of dense matrices.
+        """
+        network = self.network
+        device = self.neurons.device
+        matrix = torch.zeros(len(self.neurons) + network.outputs, len(self.neurons), device=device)
+        wanted = [(network.nodes[i].inputs[0], elements) for i, elements in self.elements.items()]
+        wanted.append((len(network.nodes) - 1, torch.arange(network.outputs, device=device)))
+        chunks = [(node, rows) for node, elements in wanted for rows in elements.split(CHUNK_ROWS) if len(rows)]
+        with torch.no_grad(), in_full(device):
+            for (node, rows), part in zip(chunks, matrix.split([len(rows) for _, rows in chunks]), strict=True):
+                self._fill(part, node, rows)
+        return matrix
+
+    def _fill(self, matrix: Tensor, node: int, rows: Tensor) -> None:
+        """The rows of some elements of a node."""
+        network = self.network
+        seed = matrix.new_zeros(len(rows), network.nodes[node].size).scatter_(1, rows[:, None], 1.0)
+        places = dict(zip(network.relus, self.layers, strict=True))
+        passing = self.passing.index_fill(0, self.neurons, value=False)  # the n are gates of their own, in every domain
+
+        def through(i: int, here: Tensor) -> Tensor:
+            flat = here.flatten(1)
+            matrix[:, places[i]] = flat[:, self.elements[i]]
+            return (flat * passing[network.slices[i]]).reshape(here.shape)
+
+        walk.backward(network, node, seed.reshape(-1, *network.nodes[node].shape), through)
+
     @staticmethod
     def of(problem: Problem, domains: DomainBatch, relaxed: Relaxation) -> "Graph":
         """The graph of a search, from any of its domains."""
         device = relaxed.neurons.device
         network = problem.network.on(device, torch.float32)
         return Graph(network, relaxed.neurons, (domains.bounds.lower >= 0).all(dim=0).to(device))
+
+    def to(self, device: torch.device) -> "Graph":
+        """The same graph on a device."""
+        return Graph(self.network.on(device, torch.float32), self.neurons.to(device), self.passing.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +150,6 @@ class Scene(Arrays):
     def ambiguous(self) -> Tensor:
         """Which ReLUs may be split, bool [domains, n]."""
         return (self.lower < 0) & (self.upper > 0)
-
-    @property
-    def coefficient(self) -> Tensor:
-        """nu: on the output of each ambiguous ReLU, of what is bounded; 0 elsewhere, [domains, n]."""
-        return self.zero + self.above - self.below
 
     def named(self) -> dict[str, Tensor]:
         """The arrays by name; `Scene(**arrays)` reads them back."""

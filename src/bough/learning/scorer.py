@@ -61,14 +61,14 @@ class _Seat:
     """
 
     def __init__(self, score: Callable[[Scene], Tensor], like: Scene, room: int) -> None:
-        self._scene = Scene(**{name: array.new_zeros(room, *array.shape[1:]) for name, array in like.named().items()})
+        self._scene = like.map(lambda array: array.new_zeros(room, *array.shape[1:]))
         self._score = score
         self._found = torch.empty(0)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._uses = 0
 
     def __call__(self, scene: Scene) -> Tensor:
-        for seat, array in zip(self._scene.named().values(), scene.named().values(), strict=True):
+        for seat, array in zip(self._scene.tensors(), scene.tensors(), strict=True):
             seat[: len(array)] = array
         self._uses += 1
         if self._uses == 2:

@@ -6,6 +6,7 @@ random is drawn from the seed and the number of the epoch, so a training that wa
 been.
 """
 
+import copy
 import io
 import json
 import math
@@ -22,18 +23,9 @@ from bough.errors import BadInput
 from bough.files.reading import JsonObject, read_bytes
 from bough.files.writing import write_bytes, write_text
 from bough.learning.features import fit
-from bough.learning.lessons import (
-    Aim,
-    EpochFigures,
-    Figures,
-    FiguresByDepth,
-    Lessons,
-    LessonTally,
-    evaluate,
-)
+from bough.learning.lessons import EpochFigures, Figures, FiguresByDepth, Lessons, LessonTally, evaluate, losses
 from bough.learning.model import AbstractModel
 from bough.learning.presets import TrainingRecipe, build
-from bough.learning.samples import Samples
 from bough.learning.weights import WeightsCard, load, named, save
 
 CHECKPOINT, EPOCHS, WEIGHTS = "checkpoint.pt", "epochs.jsonl", "weights.safetensors"
@@ -128,11 +120,8 @@ def train(
 ) -> Trained:
     """Train, or go on with what the folder holds, until the recipe says that it is enough or the time is up."""
     _check_samples(training, validation, recipe)
-    identity = {
-        **replace(recipe, epochs=1).to_json(),
-        "training": asdict(training.counts()),
-        "validation": asdict(validation.counts()),
-    }
+    counts = {"training": training.counts(), "validation": validation.counts()}
+    identity = {**replace(recipe, epochs=1).to_json(), **counts}
     now = _begin(recipe, training, folder / CHECKPOINT, identity, make)
     try:
         while not now.done(recipe):
@@ -141,9 +130,12 @@ def train(
             now.history.append(line)
             _save(folder, now, identity)
             report(line)
+        finished = True
     except OutOfTime:  # an epoch that it cut short did not happen
-        return _trained(now, finished=False)
-    return _trained(now, finished=True)
+        finished = False
+    if now.best:
+        now.model.load_state_dict(now.best)
+    return Trained(now.model.eval(), tuple(now.history), finished)
 
 
 def _check_samples(training: Lessons, validation: Lessons, recipe: TrainingRecipe) -> None:
@@ -183,25 +175,19 @@ def _begin(recipe: TrainingRecipe, training: Lessons, path: Path, identity: Json
     return now
 
 
-def _trained(now: Progress, *, finished: bool) -> Trained:
-    if now.best:
-        now.model.load_state_dict(now.best)
-    return Trained(now.model.eval(), tuple(now.history), finished)
-
-
 def _epoch(
     now: Progress, recipe: TrainingRecipe, training: Lessons, validation: Lessons, tick: Tick, limit: Deadline
 ) -> EpochFigures:
     """One pass over all training samples, and what the validation samples say of it."""
-    before = _copy(now.model.state_dict())
+    before = copy.deepcopy(now.model.state_dict())
     clock = Clock.start()
     number = len(now.history)
     rate = _annealed(recipe, number) if recipe.anneal else now.optimiser.param_groups[0]["lr"]
-    moments = _copy(now.optimiser.state_dict())
+    moments = copy.deepcopy(now.optimiser.state_dict())
     try:
         learnt = _pass(now, recipe, training, number, tick, limit)
         now.model.eval()
-        seen = evaluate(_scores(now.model, recipe.aim), validation, recipe.aim, 4 * recipe.group, limit.check)
+        seen = evaluate(now.model, validation, recipe, limit.check)
     except OutOfTime:
         now.model.load_state_dict(before)
         now.optimiser.load_state_dict(moments)
@@ -212,7 +198,7 @@ def _epoch(
     now.without = 0 if better else now.without + 1
     if better:
         now.least = seen.loss
-        now.best = _copy(now.model.state_dict())
+        now.best = copy.deepcopy(now.model.state_dict())
     elif now.without % recipe.patience == 0 and not recipe.anneal:
         for group in now.optimiser.param_groups:
             group["lr"] /= recipe.divisor
@@ -237,8 +223,7 @@ def _pass(
                 group["lr"] = _annealed(recipe, number + done / len(training))
         now.optimiser.zero_grad()
         for k, rows in batch:  # properties have different ReLUs: one after another, their gradients added up
-            samples = training.piece(k, rows)
-            loss = recipe.aim.losses(recipe.aim.scores(now.model, samples), samples, tally).sum() / count
+            loss = losses(now.model, training.piece(k, rows), recipe, tally).sum() / count
             loss.backward()
         now.optimiser.step()
         done += count
@@ -250,19 +235,14 @@ def _annealed(recipe: TrainingRecipe, epoch: float) -> float:
     return recipe.rate * (1 + math.cos(math.pi * min(1.0, epoch / recipe.epochs))) / 2
 
 
-def _scores(model: AbstractModel, aim: Aim) -> Callable[[Samples], Tensor]:
-    return lambda samples: aim.scores(model, samples)
-
-
 def gradient_norms(model: AbstractModel, recipe: TrainingRecipe, lessons: Lessons) -> dict[str, ParameterNorms]:
     """The norms of each parameter and of its gradient over some samples: a part that died shows as 0."""
     groups = list(lessons.in_order(recipe.group))
     chosen = groups[:: max(1, len(groups) // LOOK_BACK)]
     model.zero_grad()
     for k, rows in chosen:
-        samples = lessons.piece(k, rows)
-        losses = recipe.aim.losses(recipe.aim.scores(model, samples), samples, LessonTally(lessons.device))
-        (losses.mean() / len(chosen)).backward()
+        loss = losses(model, lessons.piece(k, rows), recipe, LessonTally(lessons.device))
+        (loss.mean() / len(chosen)).backward()
     norms = {
         name: ParameterNorms(float(p.detach().norm()), 0.0 if p.grad is None else float(p.grad.norm()))
         for name, p in model.named_parameters()
@@ -284,14 +264,19 @@ def finish(
     from bough.learning.curves import draw
 
     model = trained.model
-    figures = {
-        name: evaluate(_scores(model, recipe.aim), lessons, recipe.aim, 4 * recipe.group)
-        for name, lessons in (("training", training), ("validation", validation))
-    }
+    figures = {"training": evaluate(model, training, recipe), "validation": evaluate(model, validation, recipe)}
     report = TrainingReport(
         weights=WEIGHTS,
         recipe=recipe.to_json(),
-        data=_data(recipe, training, validation, origin),
+        data={
+            "bounder": origin.bounder_name,
+            "network": list(origin.networks),
+            "dataset": list(origin.datasets),
+            "inputs": sorted({part.graph.network.inputs for part in training.parts}),
+            "training": training.counts(),
+            "validation": validation.counts(),
+            **({} if recipe.start is None else {"start": asdict(load(named(recipe.start))[1])}),
+        },
         epochs=len(trained.history),
         finished=trained.finished,
         figures=figures,
@@ -305,19 +290,6 @@ def finish(
     write_text(folder / REPORT, json.dumps(asdict(report), indent=1) + "\n")
     draw(folder / CURVES, trained.history)
     return report
-
-
-def _data(recipe: TrainingRecipe, training: Lessons, validation: Lessons, origin: SampleOrigin) -> JsonObject:
-    """What the card and the report say of the samples, and of the weights that the training began with."""
-    return {
-        "bounder": origin.bounder_name,
-        "network": list(origin.networks),
-        "dataset": list(origin.datasets),
-        "inputs": sorted({part.graph.network.inputs for part in training.parts}),
-        "training": asdict(training.counts()),
-        "validation": asdict(validation.counts()),
-        **({} if recipe.start is None else {"start": asdict(load(named(recipe.start))[1])}),
-    }
 
 
 def _save(folder: Path, now: Progress, identity: JsonObject) -> None:
@@ -354,12 +326,3 @@ def _read(path: Path, identity: JsonObject) -> dict[str, Any]:
         seen = ", ".join(differences) or f"format {version}"
         raise BadInput(f"{path} belongs to another training ({seen}); use another --out, or the same settings")
     return state
-
-
-def _copy(state: Any) -> Any:
-    """The same values in tensors of their own."""
-    if isinstance(state, Tensor):
-        return state.detach().clone()
-    if isinstance(state, Mapping):
-        return {key: _copy(value) for key, value in state.items()}
-    return [_copy(value) for value in state] if isinstance(state, list) else state

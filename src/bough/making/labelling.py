@@ -23,8 +23,9 @@ from bough.jobs.pool import Pool
 from bough.learning import dataset
 from bough.learning.dataset import Manifest, SampleCard, shard_path
 from bough.learning.halves import Halves
-from bough.learning.labels import Collected, Collector, Plan
-from bough.learning.rollouts import BRANCHES, Rollouts
+from bough.learning.labels import Collector, Plan
+from bough.learning.rollouts import BRANCHES, Grower, roll_out
+from bough.learning.samples import Samples
 from bough.making.export import ImagesOf, file_name
 from bough.options import AUTO, Options
 from bough.plan import search_plan
@@ -146,9 +147,10 @@ def label(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled:
     card = replace(task.card, bounder=search.settings.bounder)
     if plan.rollouts:  # by the trees that grow below splits
         most = BRANCHES if options.most_bounds is None else options.most_bounds
-        rollouts = Rollouts(plan, search.bounder, search.brancher, search.batch, most, deadline)
-        rolled = rollouts.collect(problem, card.name)
-        card = _write_shard(folder, replace(card, mode="trees"), rolled.collected)
+        session = search.bounder.prepare(problem)
+        grower = Grower(session, search.brancher, search.brancher.prepare(problem), search.batch, deadline)
+        rolled = roll_out(problem, card.name, plan, grower, most)
+        card = _write_shard(folder, replace(card, mode="trees"), rolled.samples)
         return Labelled(card, rolled.ended, rolled.steps, deadline.elapsed())
     halves = Halves(problem, search.bounder, plan.inputs, deadline) if plan.inputs else None
     collector = Collector(problem, plan, card.name, solved=task.solved, halves=halves)
@@ -161,12 +163,12 @@ def label(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled:
     return Labelled(card, ended, collector.steps, result.seconds)
 
 
-def _write_shard(folder: Path, card: SampleCard, collected: Collected | None) -> SampleCard:
+def _write_shard(folder: Path, card: SampleCard, samples: Samples | None) -> SampleCard:
     """Write the samples, if there are any; the card says how many."""
-    if collected is None:
+    if samples is None:
         return replace(card, samples=0)
-    card = replace(card, samples=len(collected.samples))
-    write_bytes(shard_path(folder, card.name), dataset.encode(card, collected), parents=True)
+    card = replace(card, samples=len(samples))
+    write_bytes(shard_path(folder, card.name), dataset.encode(card, samples), parents=True)
     return card
 
 

@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import islice
+from pathlib import Path
+from typing import Any, final
 
 import torch
 
 from bough.api import LoadedNetwork
 from bough.budget import Deadline
 from bough.errors import BadInput
+from bough.files.log import AbstractLog, LogEntry
 from bough.jobs.base import AbstractPool, InProcess, Job, LostWorker
 from bough.jobs.pool import Pool
-from bough.making.log import ProbeLog
 from bough.making.trial import Told, Trial, TrialRecipe, try_image, try_image_of
-from bough.making.tuning import ANY, Probe, choose
+from bough.making.tuning import ANY, Probe, ProbeOutcome, choose
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, Surroundings, use_of
 
@@ -130,6 +132,48 @@ class Choice:
     def __str__(self) -> str:
         have = {name: count - self._room[name] for name, count in self._wanted.items()}
         return ", ".join(f"{name} {have[name]}/{count}" for name, count in self._wanted.items())
+
+
+@final
+class ProbeLog(AbstractLog):
+    """The answers so far, in memory and in the file; the line of an image tells all that was tried around it."""
+
+    schema, headed, run, line = "bough.probes/2", True, "run", "line of ours"
+    again, advice = "that image is tried again", "give a folder that bough properties wrote"
+
+    def __init__(self, path: Path, recipe: Mapping[str, object], note: Callable[[str], None]) -> None:
+        super().__init__(path, note, recipe=recipe)
+        self._skipped = {entry["image"] for entry in self.entries if "skipped" in entry}
+        trials = [_trial(entry) for entry in self.entries if "skipped" not in entry]
+        self.done = {(trial.image, trial.asked): trial for trial in trials}
+
+    @staticmethod
+    def check(entry: LogEntry) -> None:
+        """Raise unless an image was tried or skipped."""
+        try:
+            trial = None if "skipped" in entry else _trial(entry)
+            hash(entry["image"] if trial is None else (trial.image, trial.asked))
+        except (KeyError, TypeError):
+            raise BadInput("not an image that was tried; remove the line") from None
+
+    def add(self, tried: Trial) -> None:
+        """Write down what was tried around an image."""
+        self.done[tried.image, tried.asked] = tried
+        self.append(asdict(tried))
+
+    def skip(self, image: int, why: str) -> None:
+        """Write down, once, that an image was not tried."""
+        if image not in self._skipped:
+            self._skipped.add(image)
+            self.append({"image": image, "skipped": why})
+
+
+def _trial(entry: LogEntry) -> Trial:
+    return Trial(**{**entry, "probes": _probes(entry["probes"]), "edges": _probes(entry["edges"])})
+
+
+def _probes(entries: Any) -> tuple[Probe, ...]:
+    return tuple(Probe(p["eps"], ProbeOutcome(**p["outcome"])) for p in entries)
 
 
 @dataclass(eq=False)

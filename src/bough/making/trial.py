@@ -59,12 +59,12 @@ class TrialRecipe:
 USUAL = {"mnist": (False, 0.4), "cifar10": (True, 0.3)}
 
 
-def usual_radii(dataset: Dataset, normalised: bool | None) -> tuple[bool, float, float]:
-    """Whether eps is normalised, unless that is said, and the range of it that makes sense for a data set."""
+def usual_radii(dataset: Dataset, normalised: bool | None) -> tuple[bool, float]:
+    """Whether eps is normalised, unless that is said, and the largest one that makes sense for a data set."""
     usual, largest = USUAL.get(dataset.name, (False, 0.4))
     if normalised is None or normalised == usual:
-        return usual, 0.0, largest
-    return normalised, 0.0, largest / dataset.std[0] if normalised else largest * dataset.std[0]
+        return usual, largest
+    return normalised, largest / dataset.std[0] if normalised else largest * dataset.std[0]
 
 
 @dataclass(frozen=True)
