@@ -40,12 +40,12 @@ def one(name: str, network: str, prop: str, options: dict[str, Any]) -> dict[str
 
     from bough.api import load_network, load_problem
     from bough.options import Options
-    from bough.plan import make_plan, said_of
+    from bough.plan import make_plan, settings_of
     from bough.report.record import Run, record
 
     torch.set_num_threads(1)
     how = Options(**options)
-    settings = said_of(how)
+    settings = settings_of(how)
     try:
         problem = load_problem(load_network(network), prop)
         plan = make_plan(how, problem.network)

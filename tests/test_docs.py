@@ -1,5 +1,6 @@
 """What the documentation shows can be done: its code runs, its commands are known, its reference is whole."""
 
+import math
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.problem.test_onnx import check, model, node
 from tests.support import Judged, hard_case
 from tests.test_readme import blocks, commands, ran
@@ -17,11 +19,12 @@ import bough
 from bough.api import solve
 from bough.bounds.base import BounderSettings
 from bough.bounds.intermediate import TightBounds
+from bough.bounds.linear import bound_clause, by_slopes
 from bough.branching.babsr import BaBSR
 from bough.branching.base import KNOWN_RULES, AbstractBrancher, RuleEntry, RuleSettings
 from bough.budget import Deadline
 from bough.cli import _parser
-from bough.errors import BadInput
+from bough.errors import BadInput, UnsupportedOperator
 from bough.falsify.base import NoAttack
 from bough.options import Options
 from bough.problem import onnx
@@ -64,7 +67,9 @@ def shown_rule() -> RuleEntry:
     return entry
 
 
-@pytest.mark.parametrize(("page", "numbers"), [("howto-brancher.md", (0,)), ("howto-bounder.md", (0, 2))])
+@pytest.mark.parametrize(
+    ("page", "numbers"), [("howto-brancher.md", (0,)), ("howto-bounder.md", (0, 3)), ("howto-bounder.md", (2,))]
+)
 def test_the_files_that_the_pages_show_pass_the_linter(page, numbers):
     shown = blocks("python", DOCS / page)
     words = [sys.executable, "-m", "ruff", "check", "--stdin-filename", "src/bough/branching/shown.py", "-"]
@@ -99,6 +104,17 @@ def test_the_bounder_of_the_page_proves_no_more_than_is_true_and_finds_what_enum
     assert result.branches
 
 
+def test_the_slopes_of_the_page_prove_what_is_true_and_are_zero_below():
+    slopes = defined("howto-bounder.md", 2)["ZeroSlopes"]()
+    assert slopes(torch.tensor([2.0, -2.0]), torch.tensor([-1.0, -1.0]), torch.tensor([3.0, 3.0])).tolist() == [0, -1.5]
+    case = hard_case("dense", 5, safe=True)
+    clause = case.problem.clauses[0]
+    region = TightBounds().at_root(case.problem.network, case.problem.property.boxes[0], Deadline.never())
+    weights = torch.eye(len(clause.offsets), dtype=torch.float64)[None]
+    proved = bound_clause(case.problem.network, region, clause, weights, by_slopes(slopes))
+    assert -math.inf < float(proved.max()) <= case.least
+
+
 def test_the_bounder_of_the_page_takes_the_place_of_a_name():
     problem = hard_case("dense", 5, safe=True).problem
     bounder = defined("howto-bounder.md", 0)["PlainBounds"]()
@@ -109,7 +125,7 @@ def test_the_bounder_of_the_page_takes_the_place_of_a_name():
 
 def test_the_entries_of_the_pages_make_what_the_pages_show():
     assert repr(shown_rule().make(RuleSettings())) == repr(shown_brancher())
-    (bounder,) = defined("howto-bounder.md", 0, 2)["BOUNDERS"]
+    (bounder,) = defined("howto-bounder.md", 0, 3)["BOUNDERS"]
     assert bounder.make(BounderSettings(TightBounds())).intermediate == TightBounds()
     assert bounder.usual_rule in KNOWN_RULES.names()
 
@@ -119,8 +135,11 @@ def test_the_operator_of_the_guide_is_read_as_the_runtime_computes_it(monkeypatc
     exec(in_contributing("def _leaky_relu(call"), space)
     monkeypatch.setattr(onnx, "CONVERT", {**onnx.CONVERT, "LeakyRelu": space["_leaky_relu"]})
     monkeypatch.setattr(onnx, "SUPPORTED", [*onnx.SUPPORTED, "LeakyRelu"])
-    for alpha in (0.1, 1.5):
-        check(model([node("LeakyRelu", "x", alpha=alpha)], {}, (1, 3, 7, 6)))
+    for attributes in ({}, {"alpha": 0.1}, {"alpha": 1.5}):
+        check(model([node("LeakyRelu", "x", **attributes)], {}, (1, 3, 7, 6)))
+    for alpha in (1e7, float("nan")):
+        with pytest.raises(UnsupportedOperator, match="alpha"):
+            check(model([node("LeakyRelu", "x", alpha=alpha)], {}, (1, 3, 7, 6)))
 
 
 def test_the_operator_of_the_guide_is_read_as_pytorch_computes_it(monkeypatch):

@@ -22,7 +22,7 @@ from bough.branching.widest import Widest
 from bough.errors import BadInput
 from bough.network.graph import Network
 from bough.options import Options
-from bough.plan import FOREIGN_BATCH, BaselinePlan, SearchPlan, make_plan, search_plan
+from bough.plan import USER_BOUNDER_BATCH, BaselinePlan, SearchPlan, make_plan, search_plan
 from bough.verdict.result import Verdict
 
 FIXED = TightBounds(refresh=False)
@@ -194,7 +194,7 @@ def test_a_bounder_object_is_used_and_recorded():
     assert plan.bounder is bounder
     assert plan.settings.bounder == str(bounder)
     assert (plan.settings.intermediate, plan.settings.branching, plan.settings.device) == ("own", "babsr", "cpu")
-    assert plan.settings.batch == plan.batch == FOREIGN_BATCH
+    assert plan.settings.batch == plan.batch == USER_BOUNDER_BATCH
     assert str(bounder) in plan.words
     assert plan.solve(case.problem).verdict is Verdict.VERIFIED
 

@@ -1,6 +1,6 @@
-"""Options become objects, once: from options and a network to every object that a run needs.
+"""Make the plan of a run, once: every object that the run needs, from its options and its network.
 
-API, command line, bench and labelling all hold the plan that was made, so what is recorded is what was used.
+API, command line, bench and labelling run a plan and record its settings, so a record says what was used.
 """
 
 import math
@@ -29,34 +29,34 @@ from bough.search.observe import AbstractObserver
 from bough.solvers.mixed import SOLVERS
 from bough.verdict.result import Result
 
-FEW_RELUS = 16  # up to so many, the LP's exact bounds are as cheap as anything
-FEW_INPUTS = 8  # up to so many, halving inputs decides more than splitting ReLUs
-DEVICE_SHARE = 0.4  # of a GPU's free memory, for open domains
-FOREIGN_BATCH = 128  # domains split per step with bounds of a user's own
-OWN = "own"  # what records say of the ReLU bounds of a bounder that takes no policy by name
+FEW_RELUS = 16  # with at most so many, the LP costs no more than other bounders
+FEW_INPUTS = 8  # with at most so many, halving inputs closes more domains than splitting ReLUs
+GPU_MEMORY_SHARE = 0.4  # the part of a GPU's free memory that open domains may take
+USER_BOUNDER_BATCH = 128  # domains in a step, where the bounder is an object that the user made
+OWN = "own"  # what records say of the ReLU bounds where the bounder makes them itself
 
 
 @dataclass(frozen=True, eq=False)
 class AbstractPlan(ABC):
-    """What a run consists of; `settings` are what records say of it, `words` what people are told."""
+    """A plan holds what a run consists of; `settings` go into the record, and `words` are shown to the user."""
 
     settings: Settings
     words: str
 
     @abstractmethod
     def solve(self, problem: Problem, observers: Sequence[AbstractObserver] = ()) -> Result:
-        """Decide a problem; the time limit starts now."""
+        """Decide a problem, within a time limit that starts at this call."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class BaselinePlan(AbstractPlan):
-    """A third-party solver is asked instead of searching."""
+    """A baseline plan asks a third-party solver, and does not search."""
 
     baseline: AbstractBaseline
 
     def solve(self, problem: Problem, observers: Sequence[AbstractObserver] = ()) -> Result:
-        """Ask the solver about clause after clause."""
+        """Ask the solver about each clause in turn."""
 
         def say(line: str, seconds: float) -> None:
             for observer in observers:
@@ -80,7 +80,7 @@ class SearchPlan(AbstractPlan):
     certificate: Path | None
 
     def solve(self, problem: Problem, observers: Sequence[AbstractObserver] = ()) -> Result:
-        """Search; where a certificate is asked for, it is written meanwhile."""
+        """Search; if a certificate is asked for, write it during the search."""
         run = Search(
             problem=problem,
             bounder=self.bounder,
@@ -108,12 +108,12 @@ class SearchPlan(AbstractPlan):
 
 
 def make_plan(options: Options, network: Network) -> AbstractPlan:
-    """What a run on this network consists of, with everything that is `auto` decided."""
+    """Make the plan of a run on this network; each option that is `auto` gets a value."""
     return search_plan(options, network) if options.method == AUTO else _baseline_plan(options)
 
 
-def said_of(options: Options) -> Settings:
-    """What a record says of options that no plan was made of, since the network could not be read."""
+def settings_of(options: Options) -> Settings:
+    """The options as settings for a record, where there is no search plan: `auto` stays `auto`."""
     said = {name: getattr(options, name) for name in ("batch", "seed", "timeout", "device", "weights", "semantics")}
     return Settings(str(options.bounds), str(options.intermediate), str(options.branching), **said)
 
@@ -123,8 +123,11 @@ def _baseline_plan(options: Options) -> BaselinePlan:
     solver = "highs" if options.solver == AUTO else options.solver
     name = solver if entry.mixed else entry.name
     by = f", by {SOLVERS[solver]}" if entry.mixed else ""
+    # A baseline has no bounder and no rule: records name the solver in both places.
     return BaselinePlan(
-        settings=replace(said_of(options), bounder=name, intermediate=entry.relu_bounds, branching=name, device="cpu"),
+        settings=replace(
+            settings_of(options), bounder=name, intermediate=entry.relu_bounds, branching=name, device="cpu"
+        ),
         words=f"{entry.name}: {entry.words}{by}",
         baseline=entry.make(BaselineSettings(solver, options.seed)),
     )
@@ -134,7 +137,7 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     """The search on this network; options that name a baseline as their method are refused."""
     if options.method != AUTO:
         raise BadInput(f"method {options.method} is a baseline, and here bough's own search is needed; give no method")
-    name, entry = _bounds(options, network)
+    name, entry, reason = _chosen_bounder(options, network)
     device = options.device
     if isinstance(options.bounds, AbstractBounder):
         device = options.bounds.device
@@ -147,21 +150,21 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     if isinstance(options.bounds, AbstractBounder):
         bounder = options.bounds
     else:
-        made = "fixed" if policy_name == OWN else policy_name  # a bounder with its own gets some all the same
-        policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry(made).make()
+        # The settings of a bounder hold ReLU bounds, even of a bounder that ignores them.
+        policy_made = "fixed" if policy_name == OWN else policy_name
+        policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry(policy_made).make()
         if options.gap is not None or options.semantics == "float32":
-            policy = policy.unconditional()  # a minimum is about safe points, too, and so is what execution makes of it
-        halves = Capability.INPUT_PARTS in brancher.needs
-        bounder = KNOWN_BOUNDERS.entry(name).make(BounderSettings(policy, device, halves))
+            # A least margin is about safe points, too, and so is the error of a float32 run.
+            policy = policy.unconditional()
+        halves_inputs = Capability.INPUT_PARTS in brancher.needs
+        bounder = KNOWN_BOUNDERS.entry(name).make(BounderSettings(policy, device, halves_inputs))
     if not brancher.needs <= bounder.offers:
         needed = " and ".join(sorted(need.value for need in brancher.needs - bounder.offers))
-        raise BadInput(f"'{rule}' needs {needed}, which {bounder} does not have; use others")
-    batch = options.batch or (FOREIGN_BATCH if entry is None else entry.batch(network, device))
+        raise BadInput(f"'{rule}' needs {needed}, which {bounder} does not have; use another rule or bounder")
+    batch = options.batch or (USER_BOUNDER_BATCH if entry is None else entry.batch(network, device))
     settings = Settings(
         name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
     )
-    reasons = {"dual": f"{network.neurons} ReLUs", "lp": f"only {network.neurons} ReLUs"}
-    reason = reasons.get(name, f"only {network.inputs} inputs, which are halved")
     auto = f" (auto: {reason})" if options.bounds == AUTO else ""
     over = "" if policy_name == OWN else f" over {policy_name} ReLU bounds"
     by = "" if weights is None else f" by {Path(weights).name}"
@@ -179,37 +182,41 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     )
 
 
-def _bounds(options: Options, network: Network) -> tuple[str, BounderEntry | None]:
-    """The name of the bounds, and their entry; None where they are a user's own object."""
+def _chosen_bounder(options: Options, network: Network) -> tuple[str, BounderEntry | None, str]:
+    """The bounder's name, its entry (None if the user made the object), and why `auto` takes it."""
     if isinstance(options.bounds, AbstractBounder):
-        return str(options.bounds), None
+        return str(options.bounds), None, ""
     name = options.bounds
+    reason = f"{network.neurons} ReLUs"
     if name == AUTO:
-        small = network.neurons <= FEW_RELUS and options.device != "cuda"
-        few = network.inputs <= FEW_INPUTS and options.device != "cuda" and options.branching == AUTO
-        if Capability.INPUT_PARTS in options.needs:
-            name = options.fitting()[0]
-        elif small or options.intermediate == "paper":
-            name = "lp"
+        few_relus = network.neurons <= FEW_RELUS and options.device != "cuda"
+        few_inputs = network.inputs <= FEW_INPUTS and options.device != "cuda" and options.branching == AUTO
+        if few_relus:
+            name, reason = "lp", f"only {network.neurons} ReLUs"
+        elif options.intermediate == "paper":
+            name, reason = "lp", "the bounder of the paper"
+        elif few_inputs and options.intermediate == AUTO:
+            name, reason = "linear", f"only {network.inputs} inputs, which are halved"
         else:
-            name = "linear" if few and options.intermediate == AUTO else "dual"
-        if not options.needs <= KNOWN_BOUNDERS.entry(name).offered(options.needs):
-            name = options.fitting()[0]
-    return name, KNOWN_BOUNDERS.entry(name)
+            name = "dual"
+        halves_inputs = Capability.INPUT_PARTS in options.needs
+        if halves_inputs or not options.needs <= KNOWN_BOUNDERS.entry(name).offered(options.needs):
+            name, reason = options.fitting()[0], "it has what the rule needs"
+    return name, KNOWN_BOUNDERS.entry(name), reason
 
 
 def _rule(
     options: Options, network: Network, bounder: str, entry: BounderEntry | None
 ) -> tuple[str, AbstractBrancher[Any], str | None]:
-    """The rule's name, the rule, and the weights it has if it is learnt."""
+    """The rule's name, the rule, and the path of its weights if it is learnt."""
     if isinstance(options.branching, AbstractBrancher):
         return str(options.branching), options.branching, None
     name = options.branching
     if name == AUTO:
-        halves = Capability.INPUT_PARTS in (options.offers or frozenset())
-        own_rule = "babsb" if halves else "babsr"  # for bounds of a user's own
-        name = own_rule if entry is None else entry.usual_rule
-        # A learnt rule, where weights are for such networks and a sign is asked for: that is what weights learnt from.
+        halves_inputs = Capability.INPUT_PARTS in (options.offers or frozenset())
+        users_rule = "babsb" if halves_inputs else "babsr"  # beside a bounder that the user made
+        name = users_rule if entry is None else entry.usual_rule
+        # A learnt rule, if there are weights for such networks, and only the sign is asked for, as in training.
         if entry is not None and entry.learnt_rule is not None and options.gap is None:
             from bough.learning.rules import known
 
@@ -229,14 +236,14 @@ def _falsifier(options: Options, device: str) -> AbstractFalsifier:
         return NoAttack()
     from bough.falsify.pgd import GradientAttack
 
-    if device == "cuda":  # on a GPU more restarts cost nearly nothing, more steps do
+    if device == "cuda":  # there, more restarts cost almost no time, and more steps do
         return GradientAttack(restarts=64, steps=15, seed=options.seed, device=device)
     return GradientAttack(seed=options.seed)
 
 
 def _memory(options: Options, device: str) -> MemoryLimits:
-    """What open domains may take."""
+    """How many bytes open domains may take; without a GPU, the device's memory is the host's."""
     host = free_memory() / 2 if options.memory is None else options.memory * 1e9
     if device == "cuda":
-        return MemoryLimits(DEVICE_SHARE * torch.cuda.mem_get_info()[0], host)
+        return MemoryLimits(GPU_MEMORY_SHARE * torch.cuda.mem_get_info()[0], host)
     return MemoryLimits(host, 0.0)

@@ -16,7 +16,7 @@ from bough.budget import Clock
 from bough.errors import BoughError
 from bough.jobs.worker import begun
 from bough.options import AUTO, Options
-from bough.plan import AbstractPlan, make_plan, said_of
+from bough.plan import AbstractPlan, make_plan, settings_of
 from bough.problem.problem import Problem
 from bough.report.record import Run, Settings, record
 from bough.report.runs import Entry
@@ -46,7 +46,7 @@ def loader() -> Loader:
 
 def failed(task: Task, why: str) -> Entry:
     """The record of a run that came to nothing."""
-    return _entry(task, said_of(replace(task.method.options, timeout=task.instance.timeout)), None, why, None)
+    return _entry(task, settings_of(replace(task.method.options, timeout=task.instance.timeout)), None, why, None)
 
 
 def run_task(task: Task, load: Loader) -> tuple[Entry, bool]:
@@ -54,7 +54,7 @@ def run_task(task: Task, load: Loader) -> tuple[Entry, bool]:
     options = replace(task.method.options, timeout=task.instance.timeout)
     result = load_seconds = failure = None
     foreseen = True
-    settings = said_of(options)
+    settings = settings_of(options)
     try:
         problem, load_seconds = load(task.instance.network, task.instance.property)
         begun()
