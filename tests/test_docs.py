@@ -135,8 +135,8 @@ def test_the_operator_of_the_guide_is_read_as_the_runtime_computes_it(monkeypatc
     exec(in_contributing("def _leaky_relu(call"), space)
     monkeypatch.setattr(onnx, "CONVERT", {**onnx.CONVERT, "LeakyRelu": space["_leaky_relu"]})
     monkeypatch.setattr(onnx, "SUPPORTED", [*onnx.SUPPORTED, "LeakyRelu"])
-    for attributes in ({}, {"alpha": 0.1}, {"alpha": 1.5}):
-        check(model([node("LeakyRelu", "x", **attributes)], {}, (1, 3, 7, 6)))
+    for layer in (node("LeakyRelu", "x"), node("LeakyRelu", "x", alpha=0.1), node("LeakyRelu", "x", alpha=1.5)):
+        check(model([layer], {}, (1, 3, 7, 6)))
     for alpha in (1e7, float("nan")):
         with pytest.raises(UnsupportedOperator, match="alpha"):
             check(model([node("LeakyRelu", "x", alpha=alpha)], {}, (1, 3, 7, 6)))
