@@ -375,7 +375,7 @@ def test_without_a_counterexample_no_file(bough: Shell) -> None:
 @pytest.mark.parametrize(
     ("unsafe", "extra", "word"), [(SAFE, (), "unsat"), (UNSAFE, (), "sat"), (SAFE, ("--timeout", 0), "timeout")]
 )
-def test_the_competitions_words(bough: Shell, unsafe: str, extra: tuple[object, ...], word: str) -> None:
+def test_vnncomp_output(bough: Shell, unsafe: str, extra: tuple[object, ...], word: str) -> None:
     path = bough.folder / "result.txt"
     bough("verify", *bough.problem(unsafe), *extra, "--vnncomp", path)
     assert path.read_text().splitlines()[0] == word

@@ -31,6 +31,11 @@ def test_text_replaces_a_file_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == ["result.txt"]
 
 
+def test_text_may_name_a_file_whose_name_is_no_utf_8(tmp_path: Path) -> None:
+    write_text(tmp_path / "result.txt", f"{os.fsdecode(b'net\xff.onnx')}\n")
+    assert (tmp_path / "result.txt").read_bytes() == b"net\xff.onnx\n"
+
+
 @pytest.mark.parametrize("call", ["write", "fsync"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
 def test_a_failed_write_leaves_the_older_file(

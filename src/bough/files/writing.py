@@ -11,8 +11,8 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 def write_text(path: Path, text: str, *, parents: bool = False) -> None:
-    """Write a text file whole or not at all, as `write_bytes` does."""
-    write_bytes(path, text.encode(), parents=parents)
+    """Write a text file whole or not at all, as `write_bytes` does; a file name in it may have any bytes."""
+    write_bytes(path, text.encode(errors="surrogateescape"), parents=parents)
 
 
 def write_bytes(path: Path, data: bytes, *, parents: bool = False) -> None:
