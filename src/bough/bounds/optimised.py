@@ -21,7 +21,7 @@ from bough.bounds.intermediate import (
     TightBounds,
     settled,
 )
-from bough.bounds.linear import Region, bound_functionals, bound_rows
+from bough.bounds.linear import Region, bound_functionals, proved_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import AbstractSlopes, chord
@@ -199,7 +199,7 @@ class UnsafePointBounds(AbstractClauseBounds):
             also = {node: f.expand(number, -1, -1)}
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
-            proved = bound_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also)
+            proved = proved_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also).lower
             if self._witness is not None:
                 self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
