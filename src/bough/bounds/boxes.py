@@ -30,7 +30,6 @@ from bough.bounds.base import (
     BounderSettings,
     Capabilities,
     Capability,
-    Evidence,
 )
 from bough.bounds.inputs import proved_range
 from bough.bounds.intermediate import TightBounds
@@ -163,16 +162,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         return domains.carried(InputParts)
 
     def stored(self, domains: DomainBatch) -> None:
-        """Nothing has to be kept: boxes and signs say enough."""
+        """Nothing has to be kept: boxes and signs say enough, and the reader's own arithmetic decides."""
         del domains
-
-    def supported(self, domains: DomainBatch, evidence: Evidence) -> None:
-        """The reader's own arithmetic decides."""
-        del domains, evidence
-
-    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> None:
-        """There is no other evidence."""
-        del domains, deadline
 
     def splittable(self, domains: DomainBatch) -> Tensor:
         """Ambiguous ReLUs, and while the bound may still move, inputs that have a number between their ends.
