@@ -24,7 +24,7 @@ from bough.bounds.intermediate import (
 from bough.bounds.linear import Region, bound_functionals, proved_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
-from bough.bounds.relaxation import AbstractSlopes, chord
+from bough.bounds.relaxation import AbstractSlopes
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
@@ -171,8 +171,6 @@ class UnsafePointBounds(AbstractClauseBounds):
         lower, upper = clauses.bounds.lower.clone(), clauses.bounds.upper.clone()
         low, high = lower[:, net.neurons], upper[:, net.neurons]
         signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
-        slope = chord(low, high)
-        intercept = (-low.clamp(max=0) * slope).float()
         ascent = replace(self._policy.at_unsafe, deadline=clauses.deadline)
         for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // number)):
             count = 2 * len(elements)  # functionals of a clause
@@ -183,7 +181,7 @@ class UnsafePointBounds(AbstractClauseBounds):
                 clauses.rows.float()[kind],
                 clauses.offsets.float()[kind],
                 signs[kind],
-                Chords(slope.float(), intercept, kind),
+                Chords.of(low, high, kind),
                 seed.float().repeat(number, 1),
                 cone=True,
             )
