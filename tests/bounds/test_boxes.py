@@ -27,7 +27,7 @@ from tests.support import (
 from bough.bounds.base import Capability
 from bough.bounds.boxes import HalvedLP, HalvedLPSession, LinearBounds, LinearSession, _outside
 from bough.bounds.intermediate import TightBounds
-from bough.bounds.linear import bound_rows, by_slopes
+from bough.bounds.linear import by_slopes, proved_rows
 from bough.bounds.relaxation import AdaptiveSlopes
 from bough.branching.base import KNOWN_RULES
 from bough.branching.inputs import BaBSB, Combined, Longest, Smear
@@ -116,10 +116,10 @@ def test_each_row_is_bounded_as_by_the_general_walk(kind):
         weights = bounding._weights if len(c.offsets) == 3 else torch.eye(len(c.offsets), dtype=torch.float64)
         shape = (len(own_domains), *c.coefficients.shape)
         rows, offsets = c.coefficients.expand(shape), c.offsets.expand(len(own_domains), -1)
-        walked = bound_rows(
+        walked = proved_rows(
             query.network, region, rows, offsets, weights.expand(len(own_domains), -1, -1), by_slopes(AdaptiveSlopes())
         )
-        assert bool((own_domains.lower >= walked.max(dim=1).values - 1e-9).all())
+        assert bool((own_domains.lower >= walked.lower.max(dim=1).values - 1e-9).all())
 
 
 @pytest.mark.parametrize("kind", KINDS)

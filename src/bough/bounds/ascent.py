@@ -29,6 +29,7 @@ from bough.bounds.capture import captured
 from bough.bounds.inputs import least
 from bough.bounds.kernels import Lines, Moments, Record, Signs
 from bough.bounds.reduced import Reduced, Stem
+from bough.bounds.relaxation import chord
 from bough.budget import Clock, Deadline
 from bough.domain.arrays import Arrays
 from bough.network import walk
@@ -57,6 +58,12 @@ class Chords:
     slope: Tensor
     intercept: Tensor
     kind: Tensor  # int64 [domains]
+
+    @staticmethod
+    def of(lower: Tensor, upper: Tensor, kind: Tensor) -> "Chords":
+        """The chords between ReLU bounds [kinds, n], in float32."""
+        slope = chord(lower, upper)
+        return Chords(slope.float(), (-lower.clamp(max=0) * slope).float(), kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,12 +211,11 @@ class Climb:
         self.signs = Signs(split, split == 0, split > 0)
         self.lines = Lines.buffers(kinds, size, net.slope)
         self.seed = like.new_zeros(size, n) if seeded else None
-        self.p, self.best_p, self.nu = (like.new_zeros(size, n) for _ in range(3))
+        self.p, self.best_p, self.nu, self.x = (like.new_zeros(size, n) for _ in range(4))
         self.logits, self.best_logits = (like.new_zeros(size, rows) for _ in range(2))
         self.moments = Moments(*(like.new_zeros(size, n) for _ in range(2)))
         self.row_moments = Moments(*(like.new_zeros(size, rows) for _ in range(2)))
         self.lam, self.z = (like.new_zeros(size, all_rows) for _ in range(2))
-        self.x = like.new_zeros(size, n)
         self.does = does
         self.products = _products(net, size, does)
         self.lost, self.reach, self.value, self.best, self.scale = (like.new_zeros(size) for _ in range(5))
@@ -319,10 +325,9 @@ class Climb:
         for part in net.layers:
             if part.start == part.stop:
                 continue
-            at = self.z[:, part]
             x = self.x[:, part]
             signs = self.signs[part]
-            self.does.follow(at, self.nu[:, part], self.p[:, part], signs, self.lines[part], x)
+            self.does.follow(self.z[:, part], self.nu[:, part], self.p[:, part], signs, self.lines[part], x)
             self.z[:, part.stop :].addmm_(x, net.between_t[part, part.stop :])
 
 
@@ -391,23 +396,22 @@ class Moves:
 
     def move(self, name: str) -> None:
         """Run `weigh`, `seat`, `step`, `settle` or `look`."""
-        graph = self._graphs.get(name)
-        if graph is not None:
-            graph.replay()
-            return
-        if self._capture and name in self._graphs:
-            clock = Clock.start()
-            self._graphs[name] = graph = captured(getattr(self.climb, name), "a step of ascent")
-            self._capture = graph is not None
-            self.capture_seconds += clock.seconds()
-            if graph is not None:
-                graph.replay()
-                return
         clock = Clock.start()
-        getattr(self.climb, name)()
+        work = getattr(self.climb, name)
         if name not in self._graphs:
+            work()
             self._graphs[name] = None
             self.capture_seconds += clock.seconds()
+            return
+        if self._capture and self._graphs[name] is None:
+            self._graphs[name] = captured(work, "a step of ascent")
+            self._capture = self._graphs[name] is not None
+            self.capture_seconds += clock.seconds()
+        graph = self._graphs[name]
+        if graph is None:
+            work()
+        else:
+            graph.replay()
 
 
 @final
@@ -421,6 +425,7 @@ class Ascent:
     pauses: tuple[int, ...] = (5, 10)  # after so many steps, domains that are done leave the batch
     deadline: Deadline = field(default_factory=Deadline.never, compare=False, repr=False)
 
+    @_fast_products()
     def run(
         self,
         climber: Climber,
@@ -435,18 +440,6 @@ class Ascent:
         With `each` [rows] there is a row for every domain named in it, as often as it is, with the signs that `fresh`
         [rows, n] adds to its own. Domains whose value passes `cutoff` by more than rounding leave at the next pause.
         """
-        with _fast_products():
-            return self._run(climber, functionals, start, fresh, cutoff, each)
-
-    def _run(
-        self,
-        climber: Climber,
-        functionals: Functionals,
-        start: Duals,
-        fresh: Tensor | None,
-        cutoff: float,
-        each: Tensor | None,
-    ) -> Ascended:
         count = len(functionals.offsets) if each is None else len(each)
         moves = climber.at(count, functionals)
         _load(moves.climb, functionals, start, fresh, each)
@@ -464,8 +457,7 @@ class Ascent:
                 done = climb.best[: len(remaining)] > cutoff + slack * climb.reach[: len(remaining)]
                 rows = (~done).nonzero()[:, 0]
                 if not len(rows):
-                    _store(ascended, climb, remaining)
-                    return ascended
+                    break
                 if climber.room(len(rows)) <= 0.75 * climb.size:
                     _store(ascended, climb, remaining)
                     moves = _shrunk(climber, functionals, climb, rows)
@@ -486,8 +478,9 @@ def _load(
         (climb.rows, functionals.rows),
         (climb.offsets, functionals.offsets),
         (climb.signs.sign, functionals.signs),
+        (climb.p, start.p),
+        (climb.logits, start.logits),
     ]
-    pairs += [(climb.p, start.p), (climb.logits, start.logits)]
     if climb.seed is not None and functionals.seed is not None:
         pairs.append((climb.seed, functionals.seed))
     chords = functionals.chords
@@ -528,23 +521,23 @@ def _shrunk(climber: Climber, functionals: Functionals, climb: Climb, rows: Tens
     return moves
 
 
+@_fast_products()
 def evaluate(climber: Climber, functionals: Functionals, duals: Duals) -> Climb:
     """The pass back and forward at given duals: `value`, `nu`, `z` and `vertex` of the first rows are theirs."""
     moves = climber.at(len(functionals.offsets), functionals)
     _load(moves.climb, functionals, duals, None)
     moves.climb.best_p.copy_(moves.climb.p)
     moves.climb.best_logits.copy_(moves.climb.logits)
-    with _fast_products():
-        moves.move("look")
+    moves.move("look")
     return moves.climb
 
 
+@_fast_products()
 def first_values(climber: Climber, functionals: Functionals, start: Duals, fresh: Tensor, each: Tensor) -> Tensor:
     """The values at which ascent would start (see `Ascent.run`), without one."""
     moves = climber.at(len(each), functionals)
     _load(moves.climb, functionals, start, fresh, each)
-    with _fast_products():
-        moves.move("weigh")
+    moves.move("weigh")
     return moves.climb.value[: len(each)].clone()
 
 

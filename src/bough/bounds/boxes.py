@@ -30,11 +30,11 @@ from bough.bounds.base import (
     BounderSettings,
     Capabilities,
     Capability,
-    Evidence,
 )
 from bough.bounds.inputs import proved_range
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.interval import UNDERFLOW, enclose
+from bough.bounds.linear import Region
 from bough.bounds.lp import PlanetLP
 from bough.bounds.relaxation import chord
 from bough.bounds.witness import AbstractWitness
@@ -76,21 +76,17 @@ class LayerSlopes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _BoxState:
-    """One box of the property: ReLU bounds over all of it, and per node the size of its sums by absolute weights."""
+    """One box of the property: what is known over all of it, and per node the size of its sums by absolute weights."""
 
-    lower: Tensor
-    upper: Tensor
-    bounds: Bounds
+    root: Region
     size: list[Tensor]
-    underflow: float
-    ball: Ball | None
 
     @staticmethod
     def of(network: Network, box: Box, deadline: Deadline) -> "_BoxState":
         root = TightBounds().at_root(network, box, deadline)
         far = torch.maximum(root.lower.abs(), root.upper.abs()).reshape(1, *network.input_shape)
         size = [value.reshape(-1) for value in walk.forward(network.magnitude, far)]
-        return _BoxState(root.lower, root.upper, root.bounds, size, root.underflow, root.ball)
+        return _BoxState(root, size)
 
 
 @final
@@ -117,7 +113,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         self._network = problem.network
         self._places: list[_BoxState] = []
         most = max(len(clause.offsets) for clause in problem.clauses)
-        rows = [_padded(len(clause.offsets), most) for clause in problem.clauses]
+        # Numbers of rows, the last one again and again for clauses that have fewer than others.
+        rows = [torch.arange(most).clamp(max=len(clause.offsets) - 1) for clause in problem.clauses]
         self._rows = torch.stack([c.coefficients[k] for c, k in zip(problem.clauses, rows, strict=True)])
         self._offsets = torch.stack([c.offsets[k] for c, k in zip(problem.clauses, rows, strict=True)])
         self._boxes = torch.tensor([clause.box for clause in problem.clauses])
@@ -135,10 +132,10 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         self._places = [_BoxState.of(self._network, box, deadline) for box in self._problem.property.boxes]
         clauses = []
         for number, clause in enumerate(self._problem.clauses):
-            place = self._places[clause.box]
-            parts = InputParts(place.lower, place.upper, torch.zeros_like(place.lower))
+            root = self._places[clause.box].root
+            parts = InputParts(root.lower, root.upper, torch.zeros_like(root.lower))
             functional = clause.coefficients.new_zeros(self._network.outputs)
-            clauses.append(DomainBatch.root(number, place.bounds, functional, parts))
+            clauses.append(DomainBatch.root(number, root.bounds, functional, parts))
         return self.bound(DomainBatch.concatenate(clauses), cutoff, deadline)
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
@@ -163,16 +160,8 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         return domains.carried(InputParts)
 
     def stored(self, domains: DomainBatch) -> None:
-        """Nothing has to be kept: boxes and signs say enough."""
+        """Nothing has to be kept: boxes and signs say enough, and the reader's own arithmetic decides."""
         del domains
-
-    def supported(self, domains: DomainBatch, evidence: Evidence) -> None:
-        """The reader's own arithmetic decides."""
-        del domains, evidence
-
-    def last_resort(self, domains: DomainBatch, deadline: Deadline) -> None:
-        """There is no other evidence."""
-        del domains, deadline
 
     def splittable(self, domains: DomainBatch) -> Tensor:
         """Ambiguous ReLUs, and while the bound may still move, inputs that have a number between their ends.
@@ -253,7 +242,9 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         bounded = replace(
             domains,
             bounds=bounds,
-            lower=torch.where(bounds.empty() | _outside(place.ball, cut), torch.inf, torch.fmax(lower, domains.lower)),
+            lower=torch.where(
+                bounds.empty() | _outside(place.root.ball, cut), torch.inf, torch.fmax(lower, domains.lower)
+            ),
             functional=combined[each, best],
             start=replace(cut, slope=slope),
         )
@@ -282,10 +273,10 @@ def _least(
 
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
     g = walk.backward(network, start, seed, relu, visit).reshape(domains, rows, -1)
-    least = proved_range(g, cut.lower, cut.upper, place.ball, network.rounding).least
+    least = proved_range(g, cut.lower, cut.upper, place.root.ball, network.rounding).least
     # Each node rounds its products, its relaxation's, and its bias's; so does the input.
     error = network.rounding * 4 * (len(network.nodes) + 1) * (f.abs() @ place.size[start])
-    value = total + least - error - place.underflow
+    value = total + least - error - place.root.underflow
     # Coefficients may overflow where values do not (tiny inputs): infinity is no bound, and no proof of emptiness.
     return torch.where(value.isfinite(), value, -torch.inf), g
 
@@ -297,11 +288,6 @@ def _outside(ball: Ball | None, cut: InputParts) -> Tensor:
     away = torch.maximum(cut.lower - ball.centre, ball.centre - cut.upper).clamp(min=0)
     slack = 2 * (len(ball.centre) + 8) * torch.finfo(torch.float64).eps
     return stable_norm(ball.scale * away, ball.p) * (1 - slack) - UNDERFLOW * len(ball.centre) > ball.radius
-
-
-def _padded(rows: int, most: int) -> Tensor:
-    """Numbers of rows, the last one again and again for clauses that have fewer than others."""
-    return torch.arange(most).clamp(max=rows - 1)
 
 
 def _renewed(

@@ -12,6 +12,7 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from bough.bounds.ascent import Ascent, Chords, Climb, Climber, Duals, Functionals, evaluate, first_values, row_weights
 from bough.bounds.base import (
@@ -23,7 +24,6 @@ from bough.bounds.base import (
     AbstractUnsafeBoxes,
     Bounded,
     BounderEntry,
-    BounderSettings,
     Capabilities,
     Capability,
     Evidence,
@@ -33,7 +33,6 @@ from bough.bounds.linear import Region, proved_rows
 from bough.bounds.lp import BasisNumbers, PlanetLP
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
-from bough.bounds.relaxation import chord
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Clock, Deadline, OutOfTime
 from bough.domain.arrays import Arrays
@@ -87,15 +86,11 @@ def domains_per_step(network: Network, device: str) -> int:
     return max(1, min(GPU_DOMAINS, 1 << max(0, room.bit_length() - 1)))
 
 
-def _made(settings: BounderSettings) -> DualAscent:
-    return DualAscent(intermediate=settings.relu_bounds, device=settings.device)
-
-
 BOUNDERS = (
     BounderEntry(
         name="dual",
         words="dual ascent, batched on CPU and GPU",
-        make=_made,
+        make=lambda settings: DualAscent(intermediate=settings.relu_bounds, device=settings.device),
         offers=DualAscent.offers,
         usual_rule="kfsb",
         learnt_rule="learnt-local",
@@ -153,18 +148,11 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         self._network = problem.network.on(self._device)
         self._exact = PlanetLP(TightBounds(refresh=False)).prepare(problem)
         self._boxes = torch.tensor([c.box for c in problem.clauses], device=self._device)
-        count = len(problem.clauses)
-        rows = max(len(c.offsets) for c in problem.clauses)
-        self._rows = torch.zeros(count, rows, self._network.outputs, dtype=torch.float64)
-        self._offsets = torch.zeros(count, rows, dtype=torch.float64)
-        self._logits = torch.full((count, rows), -torch.inf)  # at the start; shorter clauses never weigh what they lack
-        for k, clause in enumerate(problem.clauses):
-            own_rows = slice(len(clause.offsets))
-            self._rows[k, own_rows] = clause.coefficients
-            self._offsets[k, own_rows] = clause.offsets
-            self._logits[k, own_rows] = 0.0
-        self._rows, self._offsets = self._rows.to(self._device), self._offsets.to(self._device)
-        self._logits = self._logits.to(self._device)
+        self._rows = pad_sequence([c.coefficients for c in problem.clauses], batch_first=True).to(self._device)
+        self._offsets = pad_sequence([c.offsets for c in problem.clauses], batch_first=True).to(self._device)
+        # At the start; shorter clauses never weigh what they lack.
+        logits = [torch.zeros(len(c.offsets)) for c in problem.clauses]
+        self._logits = pad_sequence(logits, batch_first=True, padding_value=-torch.inf).to(self._device)
         self._places: dict[int, _BoxAscent] = {}
         self._slots = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._unit = 1.0  # of stored multipliers: a typical coefficient
@@ -201,8 +189,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
         sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
         self._unit = max([s for s in sizes if s > 0], default=1.0)
-        regions = [self._places[clause.box].root for clause in self._problem.clauses]
-        self._root_bounds = Bounds(*(torch.cat([getattr(r.bounds, s) for r in regions]) for s in ("lower", "upper")))
+        self._root_bounds = Bounds.concatenate([self._places[c.box].root.bounds for c in self._problem.clauses])
         # Where a second ascent follows, the first only tells which clauses need one.
         first = self._config.ascent if self._config.intermediate.conditional else self._config.at_root
         bounded = self._bound(self._roots(), first, cutoff, deadline)
@@ -224,16 +211,13 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         return bounded
 
     def _roots(self) -> DomainBatch:
-        parts = []
-        for k in range(len(self._problem.clauses)):
-            bounds = self._root_bounds[slice(k, k + 1)]
-            start = bounds.ambiguous() & (bounds.upper > -bounds.lower)
-            parts.append(
-                DomainBatch.root(
-                    k, bounds, self._rows[k, 0], Duals(start.float()[:, self._slots], self._logits[k : k + 1])
-                )
-            )
-        return DomainBatch.concatenate(parts)
+        bounds = self._root_bounds
+        slopes = (bounds.ambiguous() & (bounds.upper > -bounds.lower)).float()
+        start = Duals(slopes[:, self._slots], self._logits)
+        each = [(k, slice(k, k + 1)) for k in range(len(self._rows))]
+        return DomainBatch.concatenate(
+            [DomainBatch.root(k, bounds[one], self._rows[k, 0], start[one]) for k, one in each]
+        )
 
     def _again(
         self,
@@ -336,19 +320,12 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         rows, offsets = self._rows[domains.clause].float(), self._offsets[domains.clause].float()
         chords = None
         if self._config.intermediate.refreshes:
-            slope = chord(low, high)
-            each = torch.arange(len(domains), device=self._device)
-            chords = Chords(slope.float(), (-low.clamp(max=0) * slope).float(), each)
-        elif self._own_lines:
-            chords = Chords(*self._lines(place), domains.clause)
+            chords = Chords.of(low, high, torch.arange(len(domains), device=self._device))
+        elif self._own_lines:  # every clause's at the root: a ReLU keeps them until it is split
+            roots = self._root_bounds
+            chords = Chords.of(roots.lower[:, place.net.neurons], roots.upper[:, place.net.neurons], domains.clause)
         duals = domains.carried(Duals)
         return Functionals(rows, offsets, signs, chords), Duals(duals.p[:, self._own(place)], duals.logits)
-
-    def _lines(self, place: _BoxAscent) -> tuple[Tensor, Tensor]:
-        """Slopes and intercepts of every clause's chords at the root: a ReLU keeps them until it is split."""
-        low, high = (side[:, place.net.neurons] for side in (self._root_bounds.lower, self._root_bounds.upper))
-        slope = chord(low, high)
-        return slope.float(), (-low.clamp(max=0) * slope).float()
 
     def _own(self, place: _BoxAscent) -> Tensor | slice:
         """Where a box's ReLUs are among the slots."""
@@ -362,14 +339,16 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         functionals, start = self._functionals(place, domains)
         fresh = _fresh(place.net, domains)
         duals = replace(ascent, deadline=deadline).run(place.climber, functionals, start, fresh, cutoff).duals
-        lower = torch.fmax(domains.lower, self._prove(place, domains, functionals, duals))
+        # The proof takes the duals as they will be stored.
+        proved, _ = self._proof(place, domains, functionals.signs, duals.p, row_weights(duals.logits))
+        lower = torch.fmax(domains.lower, proved)
         lower = torch.where(domains.bounds.empty(), torch.inf, lower)
         p = torch.zeros_like(domains.carried(Duals).p)
         p[:, self._own(place)] = duals.p
         functional = self._functional(domains.clause, duals.logits)
         bounded = replace(domains, lower=lower, functional=functional, start=Duals(p, duals.logits))
         worst = lower.topk(min(len(lower), MOST_POINTS), largest=False, sorted=False).indices.sort().values
-        points = self._points(place, functionals[worst], duals[worst])
+        points = self._corners(place, evaluate(place.climber, functionals[worst], duals[worst]), len(worst))
         found_all = self._finish(Bounded(bounded, points, worst), cutoff, deadline)
         if not self._config.intermediate.conditional:
             return found_all
@@ -381,18 +360,11 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
     def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
         return (row_weights(logits)[:, None] @ self._rows[clause])[:, 0]
 
-    def _points(self, place: _BoxAscent, functionals: Functionals, duals: Duals) -> Tensor:
-        """The corner of the box that attains each bound."""
-        return self._corners(place, evaluate(place.climber, functionals, duals), len(duals.p))
-
     def _corners(self, place: _BoxAscent, found: Climb, count: int) -> Tensor:
+        """The corner of the box that attains each bound."""
         vertex: Tensor = found.products.vertex[:count]
         low, high = place.root.lower, place.root.upper
         return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
-
-    def _prove(self, place: _BoxAscent, domains: DomainBatch, functionals: Functionals, duals: Duals) -> Tensor:
-        """Float64 lower bounds [domains], from the duals as they will be stored."""
-        return self._proof(place, domains, functionals.signs, duals.p, row_weights(duals.logits))[0]
 
     def _proof(
         self, place: _BoxAscent, domains: DomainBatch, signs: Tensor, p: Tensor, weights: Tensor
@@ -478,9 +450,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 raise
             place.climber.forget()
             self._batch = max(1, self._batch // 2)
-            halves = [
-                torch.arange(count, device=self._device)[half] for half in (slice(count // 2), slice(count // 2, None))
-            ]
+            halves = torch.arange(count, device=self._device).tensor_split((count // 2,))
             return torch.cat([self._first_values(place, domains[half], chosen[half]) for half in halves])
 
     def unsafe_boxes(self, domains: DomainBatch) -> tuple[Tensor, Tensor]:
@@ -488,9 +458,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         where each input's coefficient g_k has it, is at least v + |g_k| d at a distance d from there, and at most 0 at
         unsafe points.
         """
-        wide = domains.lower.new_zeros(len(domains), self._network.inputs)
-        lower = wide
-        upper = wide.clone()
+        lower, upper = (domains.lower.new_zeros(len(domains), self._network.inputs) for _ in range(2))
         pieces = [(place, rows) for place, all_rows in self._by_place(domains) for rows in all_rows.split(self._batch)]
         for place, rows in pieces:
             net, (functionals, duals) = place.net, self._functionals(place, domains[rows])

@@ -68,8 +68,6 @@ class _Drift:
 
     own: list[Tensor]
     total: list[Tensor]
-    low: list[Tensor]  # of the real value
-    high: list[Tensor]
 
 
 def row_errors(
@@ -88,7 +86,7 @@ def row_errors(
     drift, inside = _forward(network, enclosed, dtype)
     if drift is None:
         return rows.new_full((len(box[0]), len(rows)), torch.inf)
-    errors = _carried_back(network, drift, rows) * OWN
+    errors = _carried_back(network, enclosed, drift, rows) * OWN
     return torch.where(inside[:, None] & errors.isfinite(), errors, torch.inf)
 
 
@@ -125,10 +123,10 @@ def _forward(network: Network, enclosed: Enclosure, dtype: np.dtype[np.floating[
             gathered = network.radius.apply(i, *held) + added
         own.append(added * OWN)
         total.append(gathered * OWN)
-    return _Drift(own, total, low, high), inside
+    return _Drift(own, total), inside
 
 
-def _carried_back(network: Network, drift: _Drift, rows: Tensor) -> Tensor:
+def _carried_back(network: Network, enclosed: Enclosure, drift: _Drift, rows: Tensor) -> Tensor:
     """The sum over all nodes of |J| own, where J = centre -+ radius is carried from the rows to the input."""
     last, (domains, count) = len(network.nodes) - 1, (len(drift.own[0]), len(rows))
     seed = rows.expand(domains, -1, -1).reshape(domains * count, *network.nodes[last].shape)
@@ -142,7 +140,7 @@ def _carried_back(network: Network, drift: _Drift, rows: Tensor) -> Tensor:
         errors.add_(((centre.abs() + radius) * each(drift.own[i])).flatten(1).sum(dim=1))
 
     def relu(i: int, here: Interval) -> Interval:
-        before = (each(t[network.nodes[i].inputs[0]]) for t in (drift.low, drift.high, drift.total))
+        before = (each(t[network.nodes[i].inputs[0]]) for t in (enclosed.lower, enclosed.upper, drift.total))
         return _through(*here, *before)
 
     def affine(i: int, here: Interval) -> list[Interval]:

@@ -7,7 +7,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -93,9 +93,6 @@ class AbstractIntermediate(ABC):
         """Bounds after the ReLUs `neurons` [domains, splits] were split, whose own bounds `where` already has."""
 
 
-Policy = TypeVar("Policy", bound=AbstractIntermediate)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReluBoundsEntry(Entry):
     """A policy of ReLU bounds by name."""
@@ -111,15 +108,8 @@ KNOWN_RELU_BOUNDS = Registry("intermediate bounds", "RELU_BOUNDS", ("bough.bound
 class PaperBounds(AbstractIntermediate):
     """Wong-Kolter bounds intersected with interval bounds; after a split, only later layers again."""
 
-    @property
-    def refreshes(self) -> bool:
-        """Whether bounds are renewed after splits: always."""
-        return True
-
-    @property
-    def slopes(self) -> AbstractSlopes:
-        """The chord on both sides."""
-        return ParallelSlopes()
+    refreshes: ClassVar[bool] = True
+    slopes: ClassVar[AbstractSlopes] = ParallelSlopes()
 
     def at_root(
         self, network: Network, box: Box, deadline: Deadline, witness: "AbstractWitness | None" = None
@@ -155,16 +145,12 @@ class TightBounds(AbstractIntermediate):
     """Interval, then CROWN and Wong-Kolter bounds where a ReLU is still ambiguous, layer after layer."""
 
     refresh: bool = True  # after a split, bound the later layers' ambiguous ReLUs again
+    slopes: ClassVar[AbstractSlopes] = AdaptiveSlopes()
 
     @property
     def refreshes(self) -> bool:
         """Whether the policy was made to."""
         return self.refresh
-
-    @property
-    def slopes(self) -> AbstractSlopes:
-        """Adaptive lower slopes."""
-        return AdaptiveSlopes()
 
     def at_root(
         self, network: Network, box: Box, deadline: Deadline, witness: "AbstractWitness | None" = None
@@ -254,7 +240,7 @@ def _sweep(
         wanted = bounds.ambiguous()[:, part] if only_ambiguous else torch.ones_like(bounds.lower[:, part]) > 0
         if fresh is not None:
             wanted = wanted & (reached[source].reshape(wanted.shape) > 0)
-        tighter = _bound_layer(network, replace(region, bounds=bounds), part, source, wanted, slopes, deadline)
+        tighter = _bound_layer(network, replace(region, bounds=bounds), i, wanted, slopes, deadline)
         if fresh is not None:
             news = (tighter.lower != bounds.lower) | (tighter.upper != bounds.upper)
             fresh = fresh | news
@@ -266,8 +252,7 @@ def _sweep(
 def _bound_layer(
     network: Network,
     region: Region,
-    part: slice,
-    source: int,
+    relu: int,
     wanted: Tensor,
     slopes: AbstractSlopes,
     deadline: Deadline,
@@ -279,9 +264,9 @@ def _bound_layer(
     active_region = replace(
         region, lower=region.lower[active], upper=region.upper[active], bounds=region.bounds[active]
     )
-    new = bound_elements(network, active_region, source, elements, slopes, deadline)
+    new = bound_elements(network, active_region, network.nodes[relu].inputs[0], elements, slopes, deadline)
     lower, upper = region.bounds.lower.clone(), region.bounds.upper.clone()
-    at = (active[:, None], part.start + elements[None])
+    at = (active[:, None], network.slices[relu].start + elements[None])
     # A domain that did not want an element keeps what it had: a domain's bounds must not depend on its batch.
     wanted_there = wanted[active][:, elements]
     lower[at] = torch.where(wanted_there, torch.fmax(lower[at], new.lower), lower[at])

@@ -30,12 +30,10 @@ class Enclosure:
     def relu_inputs(self, network: Network) -> Bounds:
         """The part that concerns ReLU inputs, flat [domains, neurons]."""
         sources = [network.nodes[i].inputs[0] for i in network.relus]
-        domains = self.lower[0].shape[0]
-        if not sources:
-            return Bounds(*(self.lower[0].new_zeros(domains, 0) for _ in range(2)))
+        none = self.lower[0].flatten(1)[:, :0]  # for networks without ReLUs
         return Bounds(
-            torch.cat([self.lower[i].reshape(domains, -1) for i in sources], dim=1),
-            torch.cat([self.upper[i].reshape(domains, -1) for i in sources], dim=1),
+            torch.cat([none, *(self.lower[i].flatten(1) for i in sources)], dim=1),
+            torch.cat([none, *(self.upper[i].flatten(1) for i in sources)], dim=1),
         )
 
 

@@ -91,15 +91,6 @@ class Proved:
     error: Tensor  # [domains, rows]: what was subtracted from the lower bound for rounding
 
 
-@dataclass(eq=False)
-class _Sums:
-    """What one backward walk adds up, [domains, rows] each."""
-
-    least: Tensor
-    greatest: Tensor
-    magnitude: Tensor
-
-
 def bound_functionals(
     network: Network,
     region: Region,
@@ -117,16 +108,16 @@ def bound_functionals(
     The upper bound is as good as the lower one only under symmetric slopes; it is valid always.
     """
     domains, rows = f.shape[:2]
-    sums = _Sums(*(f.new_zeros(domains, rows) for _ in range(3)))
+    least, greatest, magnitude = (f.new_zeros(domains, rows) for _ in range(3))
 
     def visit(i: int, arriving: Tensor) -> None:
         op = network.nodes[i].op
         constant = op.bias_term(arriving)
         if constant is not None:
-            sums.least += constant.reshape(domains, rows)
-            sums.greatest += constant.reshape(domains, rows)
+            least.add_(constant.reshape(domains, rows))
+            greatest.add_(constant.reshape(domains, rows))
         if not op.exact:
-            sums.magnitude += arriving.abs().reshape(domains, rows, -1) @ region.magnitude[i].reshape(-1)
+            magnitude.add_(arriving.abs().reshape(domains, rows, -1) @ region.magnitude[i].reshape(-1))
 
     def relu(i: int, arriving: Tensor) -> Tensor:
         part = network.slices[i]
@@ -136,40 +127,24 @@ def bound_functionals(
         if len(columns):
             n, m, low, high = nu[..., columns], lam[..., columns], lower[..., columns], upper[..., columns]
             worst, best = extremes(n, m, low, high, below_only=below_only)
-            sums.least += worst.sum(-1)
+            least.add_(worst.sum(-1))
             if best is not None:
-                sums.greatest += best.sum(-1)
-            sums.magnitude += (m.abs() * torch.maximum(low.abs(), high.abs()) + n.abs() * high.relu()).sum(-1)
+                greatest.add_(best.sum(-1))
+            magnitude.add_((m.abs() * torch.maximum(low.abs(), high.abs()) + n.abs() * high.relu()).sum(-1))
         return lam.reshape(arriving.shape)
 
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
     more = {i: t.reshape(domains * rows, *network.nodes[i].shape) for i, t in (also or {}).items()}
     g = walk.backward(network, start, seed, relu, visit, more).reshape(domains, rows, -1)
-    least, greatest, magnitude = proved_range(g, region.lower, region.upper, region.ball, network.rounding)
-    sums.least += least
-    sums.greatest += greatest
-    sums.magnitude += magnitude
-    error = network.rounding * sums.magnitude + region.underflow
-    greatest = torch.full_like(error, torch.inf) if below_only else sums.greatest + error
-    return Proved(sums.least - error, greatest, g, error)
+    inputs = proved_range(g, region.lower, region.upper, region.ball, network.rounding)
+    error = network.rounding * (magnitude + inputs.magnitude) + region.underflow
+    upper = torch.full_like(error, torch.inf) if below_only else greatest + inputs.greatest + error
+    return Proved(least + inputs.least - error, upper, g, error)
 
 
 def bound_clause(network: Network, region: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
     """Proved lower bounds [domains, n] of `weights . (coefficients @ y - offsets)`, for weights [domains, n, rows]."""
-    return bound_rows(network, region, clause.coefficients, clause.offsets, weights, pass_relu)
-
-
-def bound_rows(
-    network: Network,
-    region: Region,
-    coefficients: Tensor,
-    offsets: Tensor,
-    weights: Tensor,
-    pass_relu: PassRelu,
-    also: Mapping[int, Tensor] | None = None,
-) -> Tensor:
-    """Proved lower bounds of rows [domains, rows, outputs] less offsets, which may differ from domain to domain."""
-    return proved_rows(network, region, coefficients, offsets, weights, pass_relu, also).lower
+    return proved_rows(network, region, clause.coefficients, clause.offsets, weights, pass_relu).lower
 
 
 def proved_rows(
@@ -181,9 +156,10 @@ def proved_rows(
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
 ) -> Proved:
-    """Combine rows by weights and bound them, with all that is known of the combinations.
+    """Combine rows [domains, rows, outputs] less offsets by weights, and bound the combinations.
 
-    Combining the rows rounds too; what that can change is bounded by the outputs' magnitude, and subtracted.
+    Rows and offsets may differ from domain to domain. Combining the rows rounds too; what that can change is bounded
+    by the outputs' magnitude, and subtracted.
     """
     last = len(network.nodes) - 1
     proved = bound_functionals(network, region, last, weights @ coefficients, pass_relu, also, below_only=True)

@@ -35,7 +35,6 @@ from bough.budget import Deadline
 from bough.domain.arrays import Arrays
 from bough.domain.batch import INFEASIBLE, Bounds, DomainBatch, Relaxation
 from bough.errors import SolverFailure
-from bough.network.graph import Network
 from bough.problem.problem import Problem
 from bough.problem.property import Clause
 from bough.solvers.program import Solution, Status
@@ -79,32 +78,19 @@ class _BoxModel:
     solver: "Highs"
 
 
-@dataclass(frozen=True, eq=False)
-class _Proved:
-    """What is known of a batch of domains of one clause."""
-
-    lower: Tensor
-    functional: Tensor
-    points: Tensor
-    start: Tensor  # numbers of bases
-
-
 @final
 class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
     """The Planet LP at work on one problem."""
 
     def __init__(self, problem: Problem, config: PlanetLP, witness: AbstractWitness | None = None) -> None:
         self._problem, self._witness = problem, witness
+        self._network = problem.network
         self._config = config
         self._regions: dict[int, Region] = {}
         self._models: dict[int, _BoxModel] = {}
         self._bases: dict[int, object] = {}  # by the number that the domain carries
         self._solved = 0
         self._last: dict[int, object] = {}  # the last basis of each box, where parts of it are asked about
-
-    @property
-    def _network(self) -> Network:
-        return self._problem.network
 
     @property
     def capabilities(self) -> Capabilities:
@@ -157,18 +143,15 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         return self._models[box]
 
     def _bound_each(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
-        lower, functional = domains.lower.clone(), domains.functional.clone()
-        points = torch.zeros(len(domains), self._network.inputs, dtype=torch.float64)
-        start = domains.carried(BasisNumbers).number.clone()
-        for c in domains.clause.unique().tolist():
-            rows = (domains.clause == c).nonzero()[:, 0]
-            proved = self._bound_clause(self._problem.clauses[c], domains[rows], cutoff, deadline)
-            lower[rows] = torch.fmax(lower[rows], proved.lower)  # a child is part of its parent
-            functional[rows], points[rows], start[rows] = proved.functional, proved.points, proved.start
-        return Bounded(replace(domains, lower=lower, functional=functional, start=BasisNumbers(start)), points)
+        rows = [(domains.clause == c).nonzero()[:, 0] for c in domains.clause.unique()]
+        parts = [self._bound_clause(domains[of_clause], cutoff, deadline) for of_clause in rows]
+        order = torch.cat(rows).argsort()
+        joined = Bounded.concatenate(parts)
+        return Bounded(joined.domains[order], joined.points[order])
 
-    def _bound_clause(self, clause: Clause, domains: DomainBatch, cutoff: float, deadline: Deadline) -> _Proved:
+    def _bound_clause(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Linear bounds for all domains at once, then the LP for those which they do not close."""
+        clause = self._problem.clauses[int(domains.clause[0])]
         root = self._root_region(clause.box, deadline)
         region = root.with_bounds(domains.bounds)
         # One row that stays positive is enough to be safe, so the best single row counts.
@@ -196,7 +179,9 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
             lower[numbers] = torch.fmax(lower[numbers], proved.lower[:, 0])
             used = weights.sum(dim=1) > 0
             functional[numbers[used]] = weights[used] @ clause.coefficients
-        return _Proved(lower, functional, self._problem.property.boxes[clause.box].project(points), start)
+        lower = torch.fmax(domains.lower, lower)  # a child is part of its parent
+        bounded = replace(domains, lower=lower, functional=functional, start=BasisNumbers(start))
+        return Bounded(bounded, self._problem.property.boxes[clause.box].project(points))
 
     def over_part(
         self, clause: Clause, sides: tuple[Tensor, Tensor], bounds: Bounds, cutoff: float, deadline: Deadline
@@ -218,9 +203,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
 
     def relaxed(self, domains: DomainBatch, deadline: Deadline) -> Relaxation:
         """Each LP once more, from its own basis: no iteration, as a rule. A domain that has no optimum gets zeros."""
-        boxes = sorted(
-            {clause.box for clause in self._problem.clauses}
-        )  # always the same ReLUs, whichever are asked about
+        # Always the same ReLUs, whichever domains are asked about.
+        boxes = sorted({clause.box for clause in self._problem.clauses})
         ambiguous = [self._root_region(box, deadline).bounds.ambiguous()[0] for box in boxes]
         neurons = torch.stack(ambiguous).any(dim=0).nonzero()[:, 0]
         wide = torch.zeros(6, len(domains), self._network.neurons, dtype=torch.float64)
@@ -308,12 +292,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         return weights, multipliers, empty
 
     def stored(self, domains: DomainBatch) -> None:
-        """Multipliers are not kept."""
+        """Multipliers are not kept: whoever writes a proof has to derive it."""
         del domains
-
-    def supported(self, domains: DomainBatch, evidence: Evidence) -> None:
-        """Whoever writes a proof has to derive it."""
-        del domains, evidence
 
     def last_resort(self, domains: DomainBatch, deadline: Deadline) -> Evidence:
         """Each LP once more, without a cutoff: a solve that stops early may have no ray to show."""

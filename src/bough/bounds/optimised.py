@@ -5,7 +5,6 @@ the same ascent answers it, for both sides of every ReLU of a layer at once. Wha
 every other bound before anything stands on it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -21,10 +20,10 @@ from bough.bounds.intermediate import (
     TightBounds,
     settled,
 )
-from bough.bounds.linear import Region, bound_functionals, bound_rows
+from bough.bounds.linear import Region, bound_functionals, proved_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
-from bough.bounds.relaxation import AbstractSlopes, chord
+from bough.bounds.relaxation import AbstractSlopes
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
@@ -47,9 +46,8 @@ class OptimisedBounds(AbstractIntermediate):
     ascent: Ascent = field(default_factory=lambda: Ascent(steps=8))
     unsafe_only: bool = True  # also bound the last layer's ReLUs at unsafe points only, clause by clause
     rounds: int = 8  # of that in one call: each stands on the bounds of the last
-    refresh: bool = (
-        False  # the last layer's at unsafe points after every split, too: dear, but it propagates constraints
-    )
+    # The last layer's at unsafe points after every split, too: dear, but it propagates constraints.
+    refresh: bool = False
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
 
     @property
@@ -131,27 +129,25 @@ class UnsafePointBounds(AbstractClauseBounds):
     ) -> None:
         self._policy, self._network, self._where, self._witness = policy, network, region, witness
         self._climber: Climber | None = None
-        self._net: Reduced | None = None
-        self._layers: list[slice] | None = None
+        self._layers: list[slice] = []  # that still gain
         self._last: dict[int, _LastDuals] = {}  # by the first ReLU of a chunk
 
     def tightened(self, clauses: ClauseBatch) -> Bounds:
         """Bound layer after layer, for as many rounds as gain something."""
         region, bounds = self._where, clauses.bounds
-        if self._net is None or self._climber is None:
+        if self._climber is None:
             widest = region.bounds  # a region of several domains is reduced over all of them
             all_of = Bounds(widest.lower.min(dim=0, keepdim=True).values, widest.upper.max(dim=0, keepdim=True).values)
-            self._net = reduce(self._network, replace(region, bounds=all_of), clauses.deadline)
-            self._climber = Climber(self._net.to(region.lower.device, torch.float32))
-        if _affordable(self._net, FEWEST_STEPS, region.lower.device.type) < FEWEST_STEPS:
+            net = reduce(self._network, replace(region, bounds=all_of), clauses.deadline)
+            self._climber = Climber(net.to(region.lower.device, torch.float32))
+            self._layers = _worth_trying(net, len(clauses.offsets))
+        if _affordable(self._climber.net, FEWEST_STEPS, region.lower.device.type) < FEWEST_STEPS:
             return bounds
-        if self._layers is None:
-            self._layers = _worth_trying(self._net, len(clauses.offsets))
         for _ in range(self._policy.rounds):
             gaining = []
             for part in self._layers:
                 before = bounds
-                bounds = self._layer(self._net, self._climber, part, replace(clauses, bounds=bounds))
+                bounds = self._layer(self._climber, part, replace(clauses, bounds=bounds))
                 gain = (bounds.lower - before.lower + before.upper - bounds.upper) / (before.upper - before.lower)
                 gaining += [part] if bool((gain > LEAST_GAIN).any()) else []
             if not gaining or bool(bounds.empty().all()):
@@ -159,20 +155,18 @@ class UnsafePointBounds(AbstractClauseBounds):
             self._layers = gaining
         return bounds
 
-    def _layer(self, net: Reduced, climber: Climber, part: slice, clauses: ClauseBatch) -> Bounds:
+    def _layer(self, climber: Climber, part: slice, clauses: ClauseBatch) -> Bounds:
         """The bounds [clauses, neurons] with those of one layer ascended, under the constraints of each clause.
 
         Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
         """
-        network = self._network
+        network, net = self._network, climber.net
         region = self._where.with_bounds(clauses.bounds)
         number = len(clauses.offsets)
         node, first = _home(network, net, part)
         lower, upper = clauses.bounds.lower.clone(), clauses.bounds.upper.clone()
         low, high = lower[:, net.neurons], upper[:, net.neurons]
         signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
-        slope = chord(low, high)
-        intercept = (-low.clamp(max=0) * slope).float()
         ascent = replace(self._policy.at_unsafe, deadline=clauses.deadline)
         for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // number)):
             count = 2 * len(elements)  # functionals of a clause
@@ -183,7 +177,7 @@ class UnsafePointBounds(AbstractClauseBounds):
                 clauses.rows.float()[kind],
                 clauses.offsets.float()[kind],
                 signs[kind],
-                Chords(slope.float(), intercept, kind),
+                Chords.of(low, high, kind),
                 seed.float().repeat(number, 1),
                 cone=True,
             )
@@ -199,7 +193,7 @@ class UnsafePointBounds(AbstractClauseBounds):
             also = {node: f.expand(number, -1, -1)}
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
-            proved = bound_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also)
+            proved = proved_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also).lower
             if self._witness is not None:
                 self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
@@ -233,7 +227,9 @@ def _tightened(
     signs = torch.where(low >= 0, 1, torch.where(high <= 0, -1, 0)).to(torch.int8)[None, :start]
     node, first = _home(network, net, net.layers[k])
     lower, upper = region.bounds.lower.clone(), region.bounds.upper.clone()
-    for elements in _chunks(net.layers[k], low, high):
+    layer = torch.arange(start, net.layers[k].stop, device=low.device)
+    still_ambiguous = layer[(low[layer] < 0) & (high[layer] > 0)]
+    for elements in still_ambiguous.split(CHUNK // 2):
         ascent.deadline.check()
         cut = _cut(net, k, elements, low, high).to(low.device, torch.float32)
         eye = torch.eye(len(elements), device=low.device)
@@ -269,16 +265,14 @@ def _home(network: Network, net: Reduced, part: slice) -> tuple[int, int]:
     return next((network.nodes[i].inputs[0], s.start) for i, s in network.slices.items() if s.start <= some < s.stop)
 
 
-def _chunks(part: slice, low: Tensor, high: Tensor) -> Iterator[Tensor]:
-    """The ReLUs of a layer that are still ambiguous, in pieces."""
-    inside = torch.arange(part.start, part.stop, device=low.device)
-    yield from inside[(low[part] < 0) & (high[part] > 0)].split(CHUNK // 2)
-
-
 def _cut(net: Reduced, k: int, elements: Tensor, low: Tensor, high: Tensor) -> Reduced:
     """The network up to layer k, whose elements are its outputs."""
     start = net.layers[k].start
     rows = torch.cat([torch.arange(start, device=elements.device), elements])
+    stem = net.stem
+    if stem is not None:
+        later = rows[len(stem.ambiguous) :] - len(stem.ambiguous)
+        stem = replace(stem, through=stem.through[later])
     return replace(
         net,
         neurons=net.neurons[:start],
@@ -288,12 +282,5 @@ def _cut(net: Reduced, k: int, elements: Tensor, low: Tensor, high: Tensor) -> R
         centre=net.centre[rows],
         lower=low[:start],
         upper=high[:start],
-        stem=None
-        if net.stem is None
-        else replace(net.stem, through=net.stem.through[rows[_first(net) :] - _first(net)]),
+        stem=stem,
     )
-
-
-def _first(net: Reduced) -> int:
-    """How many of the first layer are ambiguous."""
-    return int(net.layers[0].stop)

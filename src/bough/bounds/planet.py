@@ -57,12 +57,15 @@ class _Expression:
 
 
 class _Assembly:
-    """Columns and rows collected while walking the network."""
+    """Columns and rows collected while walking the network, and the numbers of those of every ReLU."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, neurons: int) -> None:
         self.width = width
         self.columns = 0
         self.rows = 0
+        self.z_row, self.z_column, self.x, self.above, self.below = (
+            np.full(neurons, -1, dtype=np.int32) for _ in range(5)
+        )
         self.blocks: list[sparse.csr_matrix] = []
         self.row_lower: list[Array] = []
         self.row_upper: list[Array] = []
@@ -78,11 +81,10 @@ class _Assembly:
         self.rows += block.shape[0]
         return np.arange(self.rows - block.shape[0], self.rows, dtype=np.int32)
 
-    def unit(self, columns: Index, values: Array | float = 1.0) -> sparse.csr_matrix:
+    def unit(self, columns: Index) -> sparse.csr_matrix:
         """One row per column, with a single entry."""
         count = len(columns)
-        data = np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)).copy()
-        return sparse.csr_matrix((data, (np.arange(count), columns)), shape=(count, self.width))
+        return sparse.csr_matrix((np.ones(count), (np.arange(count), columns)), shape=(count, self.width))
 
 
 def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[LinearProgram, Layout]:
@@ -90,20 +92,15 @@ def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[L
     set.
     """
     lower, upper = box.lower.numpy(), box.upper.numpy()
-    assembly = _Assembly(network.inputs + 2 * network.neurons + network.outputs + 1)
+    assembly = _Assembly(network.inputs + 2 * network.neurons + network.outputs + 1, network.neurons)
     free = np.flatnonzero(lower < upper).astype(np.int32)
     columns = assembly.new_columns(len(free))
-    matrix = sparse.lil_matrix((network.inputs, assembly.width))
-    matrix[free, columns] = 1.0
-    expressions = [_Expression(matrix.tocsr(), np.where(lower < upper, 0.0, lower))]
-    z_row, z_column = (np.full(network.neurons, -1, dtype=np.int32) for _ in range(2))
-    amb_parts: list[tuple[Index, Index, Index, Index]] = []
+    matrix = sparse.csr_matrix((np.ones(len(free)), (free, columns)), shape=(network.inputs, assembly.width))
+    expressions = [_Expression(matrix, np.where(lower < upper, 0.0, lower))]
     for i, node in enumerate(network.nodes[1:], start=1):
         arguments = [expressions[j] for j in node.inputs]
         if isinstance(node.op, Relu):
-            value, part = _relu(assembly, arguments[0], root, network.slices[i], z_row, z_column)
-            amb_parts.append(part)
-            expressions.append(value)
+            expressions.append(_relu(assembly, arguments[0], root, network.slices[i]))
         else:
             expressions.append(_affine(*network.affine[i], node.shape, arguments))
     outputs = assembly.new_columns(network.outputs)
@@ -112,12 +109,9 @@ def build(network: Network, box: Box, root: Bounds, clause_rows: int) -> tuple[L
     assembly.new_rows(assembly.unit(outputs) - last.matrix, last.constant, last.constant)
     nothing = np.full(clause_rows, -np.inf)
     rows = assembly.new_rows(assembly.unit(np.repeat(objective, clause_rows)), nothing, -nothing)
-    amb, amb_x, above, below = (
-        (np.concatenate(p).astype(np.int32) for p in zip(*amb_parts, strict=True))
-        if amb_parts
-        else (np.zeros(0, np.int32),) * 4
-    )
-    layout = Layout(free, z_row, z_column, amb, amb_x, above, below, outputs, int(objective[0]), rows)
+    amb = np.flatnonzero(assembly.x >= 0).astype(np.int32)
+    of_amb = assembly.x[amb], assembly.above[amb], assembly.below[amb]
+    layout = Layout(free, assembly.z_row, assembly.z_column, amb, *of_amb, outputs, int(objective[0]), rows)
     return _program(assembly, layout, lower, upper), layout
 
 
@@ -144,34 +138,31 @@ def _program(assembly: _Assembly, layout: Layout, lower: Array, upper: Array) ->
     )
 
 
-def _relu(
-    assembly: _Assembly, z: _Expression, root: Bounds, part: slice, z_row: Index, z_column: Index
-) -> tuple[_Expression, tuple[Index, Index, Index, Index]]:
+def _relu(assembly: _Assembly, z: _Expression, root: Bounds, part: slice) -> _Expression:
     low, high = root.lower[0, part].numpy(), root.upper[0, part].numpy()
     entries = np.diff(z.matrix.indptr)
     passing = low >= 0
     ambiguous = (low < 0) & (high > 0)
     own = np.flatnonzero(ambiguous | (passing & (entries > SUBSTITUTE)))
     columns = assembly.new_columns(len(own))
-    z_row[part.start + own] = assembly.new_rows(
-        assembly.unit(columns) - z.matrix[own], z.constant[own], z.constant[own]
-    )
-    z_column[part.start + own] = columns
-    amb = np.flatnonzero(ambiguous)
-    at = z_column[part.start + amb]
+    equations = assembly.unit(columns) - z.matrix[own]
+    assembly.z_row[part.start + own] = assembly.new_rows(equations, z.constant[own], z.constant[own])
+    assembly.z_column[part.start + own] = columns
+    amb = part.start + np.flatnonzero(ambiguous)
     x = assembly.new_columns(len(amb))
+    less = assembly.unit(x) - assembly.unit(assembly.z_column[amb])
     infinite = np.full(len(amb), np.inf)
-    above = assembly.new_rows(assembly.unit(x) - assembly.unit(at), np.zeros(len(amb)), infinite)
+    assembly.x[amb] = x
+    assembly.above[amb] = assembly.new_rows(less, np.zeros(len(amb)), infinite)
     # The chord's entries are set per domain; an explicit placeholder keeps their places in the matrix.
-    below = assembly.new_rows(assembly.unit(x) - assembly.unit(at), -infinite, infinite)
+    assembly.below[amb] = assembly.new_rows(less, -infinite, infinite)
     # Output: x where ambiguous, the ReLU's own column or its expression where passing, nothing where blocked.
-    source = np.where(ambiguous, -1, z_column[part])
-    source[amb] = x
+    source = np.where(ambiguous, assembly.x[part], assembly.z_column[part])
     single = np.flatnonzero(source >= 0)
     picked = sparse.csr_matrix((np.ones(len(single)), (single, source[single])), shape=(len(low), assembly.width))
     kept = sparse.diags((passing & (source < 0)).astype(np.float64)) @ z.matrix
     constant = np.where(passing & (source < 0), z.constant, 0.0)
-    return _Expression((picked + kept).tocsr(), constant), ((part.start + amb).astype(np.int32), x, above, below)
+    return _Expression((picked + kept).tocsr(), constant)
 
 
 def _affine(op: AbstractAffine, shapes: list[Shape], shape: Shape, arguments: list[_Expression]) -> _Expression:
@@ -218,11 +209,11 @@ def limits(layout: Layout, lower: Tensor, upper: Tensor, clause: Clause) -> Prog
     low, high = lower.numpy(), upper.numpy()
     slope = chord(lower[amb], upper[amb]).numpy()
     passing = low[amb] >= 0
-    blocked = high[amb] <= 0
+    blocked = ~passing & (high[amb] <= 0)
     open_ = ~(passing | blocked)
     x_lower = np.where(passing, low[amb], 0.0)
-    x_upper = np.where(blocked & ~passing, 0.0, high[amb])
-    above_lower = np.where(blocked & ~passing, -np.inf, 0.0)
+    x_upper = np.where(blocked, 0.0, high[amb])
+    above_lower = np.where(blocked, -np.inf, 0.0)
     above_upper = np.where(passing, 0.0, np.inf)  # passing: x = z
     below_upper = np.where(open_, -slope * low[amb], np.inf)
     used, offered = len(clause.offsets), len(layout.clause_rows)

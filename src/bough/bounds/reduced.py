@@ -132,11 +132,7 @@ def reduce(network: Network, root: Region, deadline: Deadline | None = None) -> 
             inputs[part] = walk.backward(network, node, seed, relu, visit).reshape(len(chunk), -1)
     middle = (root.lower[0] + root.upper[0]) / 2
     radius = (root.upper[0] - root.lower[0]) / 2
-    neurons = (
-        torch.cat([inside[i] + network.slices[i].start for i in network.relus])
-        if inside
-        else torch.zeros(0, dtype=torch.int64, device=ambiguous.device)
-    )
+    neurons = ambiguous.nonzero()[:, 0]
     bounds = root.bounds.lower[0][neurons], root.bounds.upper[0][neurons]
     matrices = inputs * radius, between, centre + inputs @ middle
     if stem is not None and stem.work > inputs.numel():

@@ -8,7 +8,7 @@ differ only in what they lose.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -17,10 +17,8 @@ from torch import Tensor
 class AbstractSlopes(ABC):
     """A rule for `lam` at ambiguous ReLUs when a functional is bounded from below."""
 
-    @property
-    @abstractmethod
-    def symmetric(self) -> bool:
-        """Whether `lam` of -nu is minus that of nu, so that one pass bounds a functional from both sides."""
+    symmetric: ClassVar[bool]
+    """Whether `lam` of -nu is minus that of nu, so that one pass bounds a functional from both sides."""
 
     @abstractmethod
     def __call__(self, nu: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -32,10 +30,7 @@ class AbstractSlopes(ABC):
 class ParallelSlopes(AbstractSlopes):
     """Both lines with the slope of the chord (Fast-Lin, Wong & Kolter; the paper's Figure 1b)."""
 
-    @property
-    def symmetric(self) -> bool:
-        """One pass serves both sides."""
-        return True
+    symmetric: ClassVar[bool] = True
 
     def __call__(self, nu: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """The chord's slope times nu."""
@@ -49,10 +44,7 @@ class AdaptiveSlopes(AbstractSlopes):
     2018).
     """
 
-    @property
-    def symmetric(self) -> bool:
-        """Each side takes another line."""
-        return False
+    symmetric: ClassVar[bool] = False  # each side takes another line
 
     def __call__(self, nu: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """The chord where nu is negative, else slope 0 or 1."""
