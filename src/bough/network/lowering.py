@@ -67,8 +67,7 @@ class Value:
         a, b = self.broadcast(shape).node, y.broadcast(shape).node
         return Value(self.builder, self.builder.add(a, self.builder.reshape(b, self.builder.shape(a))), shape)
 
-    def __radd__(self, y: Any) -> "Value":
-        return self.affine(1.0, y)
+    __radd__ = __add__
 
     def __neg__(self) -> "Value":
         return self.affine(-1.0)

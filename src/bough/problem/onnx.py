@@ -109,8 +109,7 @@ def open_batch_axis(model: ModelProto) -> bool:
 
 def without_dead_nodes(model: ModelProto) -> bool:
     """Leave out the nodes that the output is not computed from, which nobody has looked at; True if there were any."""
-    outputs = {info.name for info in model.graph.output}
-    live = _live(model.graph.node, *outputs)
+    live = _live(model.graph.node, *(info.name for info in model.graph.output))
     if len(live) == len(model.graph.node):
         return False
     copies = [NodeProto.FromString(node.SerializeToString()) for node in live]
@@ -286,10 +285,8 @@ def _apply(call: Call) -> Result:
             return np.asarray(CONSTANT[call.operator](call))
     if call.operator in MOVE:
         x = call.any(0)
-        move = MOVE[call.operator]
-        if isinstance(x, Value):
-            return x.rearrange(np.asarray(move(call, x.positions())))
-        return np.asarray(move(call, x))
+        moved = np.asarray(MOVE[call.operator](call, x.positions() if isinstance(x, Value) else x))
+        return x.rearrange(moved) if isinstance(x, Value) else moved
     if call.operator not in CONVERT:
         raise UnsupportedOperator("it is supported for constants only")
     return CONVERT[call.operator](call)

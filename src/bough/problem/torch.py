@@ -115,16 +115,15 @@ def _sentence(error: Exception) -> str:
 def _constants(program: "torch.export.ExportedProgram") -> Iterator[tuple[str, Tensor]]:
     """Parameters, buffers and constants by the name of their placeholder, on the host."""
     signature = program.graph_signature
-    tables = (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants)
-    for table in tables:
-        for placeholder, name in table.items():
-            tensor = program.state_dict.get(name, program.constants.get(name))
-            if not isinstance(tensor, Tensor):
-                raise NetworkError(f"the module's constant {name!r} is no tensor")
-            tensor = tensor.detach().cpu()
-            if not bool(torch.isfinite(tensor).all()):
-                raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
-            yield placeholder, tensor
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    for placeholder, name in {**names, **signature.inputs_to_lifted_tensor_constants}.items():
+        tensor = program.state_dict.get(name, program.constants.get(name))
+        if not isinstance(tensor, Tensor):
+            raise NetworkError(f"the module's constant {name!r} is no tensor")
+        tensor = tensor.detach().cpu()
+        if not bool(torch.isfinite(tensor).all()):
+            raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
+        yield placeholder, tensor
 
 
 def _one(node: fx.Node, values: Mapping[str, Any]) -> Any:

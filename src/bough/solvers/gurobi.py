@@ -3,7 +3,6 @@
 Never run: bough's own machines have no licence. Hold it against Gurobi's documentation before you rely on it.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
@@ -17,11 +16,8 @@ from bough.solvers.program import MixedProgram
 
 
 @final
-@dataclass(frozen=True)
 class GurobiMixed(AbstractMixedSolver):
     """Gurobi with the options of the paper's authors: one thread, no dual reductions."""
-
-    seed: int = 0
 
     @property
     def title(self) -> str:
@@ -63,13 +59,8 @@ class GurobiMixed(AbstractMixedSolver):
             watch.show(np.asarray(columns.X))
         bound = float(model.ObjBound)
         endings = {gurobipy.GRB.OPTIMAL: Ending.OPTIMAL, gurobipy.GRB.TIME_LIMIT: Ending.OUT_OF_TIME}
-        if watch.content:
-            ending = Ending.FOUND
-        elif bound > watch.above:
-            ending = Ending.ABOVE
-        elif model.Status in endings:
-            ending = endings[model.Status]
-        else:
+        ending = watch.ending(bound) or endings.get(model.Status)
+        if ending is None:
             raise SolverFailure(f"Gurobi ended with status {model.Status}")
         return MixedSolution(ending, bound, int(model.NodeCount))
 

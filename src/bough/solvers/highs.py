@@ -146,11 +146,8 @@ class Highs:
 
 
 @final
-@dataclass(frozen=True)
 class HighsMixed(AbstractMixedSolver):
     """HiGHS's own branch and bound."""
-
-    seed: int = 0
 
     @property
     def title(self) -> str:
@@ -219,7 +216,7 @@ class _MixedRun:
             return MixedSolution(Ending.ABOVE, above, nodes)
         if status == statuses.kTimeLimit or (status == statuses.kInterrupt and self.late):
             return MixedSolution(Ending.OUT_OF_TIME, min(self.bound, above), nodes)
-        if above < np.inf and status == statuses.kOptimal and best > above:
+        if status == statuses.kOptimal and best > above:
             return MixedSolution(Ending.ABOVE, above, nodes)
         if status == statuses.kOptimal and has_point:
             dual = float(info.mip_dual_bound) if mixed else best

@@ -42,6 +42,12 @@ class Watch:
         """Pass on a point, unless one was enough already."""
         self.content = self.content or self.found(columns)
 
+    def ending(self, bound: float) -> Ending | None:
+        """What ended a run, where it was the watch."""
+        if self.content:
+            return Ending.FOUND
+        return Ending.ABOVE if bound > self.above else None
+
     @contextmanager
     def keeping_errors(self) -> Iterator[None]:
         """Keep what is raised in a callback, which must not travel through the solver; the caller raises it."""
@@ -60,8 +66,11 @@ class MixedSolution:
     nodes: int
 
 
+@dataclass(frozen=True)
 class AbstractMixedSolver(ABC):
     """A solver of mixed-integer programs, on one thread."""
+
+    seed: int = 0
 
     @property
     @abstractmethod

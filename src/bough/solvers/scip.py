@@ -1,6 +1,5 @@
 """The only door to SCIP, an optional solver of mixed-integer programs (`pip install pyscipopt`)."""
 
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -15,11 +14,8 @@ ENDINGS = {"optimal": Ending.OPTIMAL, "gaplimit": Ending.OPTIMAL, "timelimit": E
 
 
 @final
-@dataclass(frozen=True)
 class ScipMixed(AbstractMixedSolver):
     """SCIP, stopped by its events. It holds Python's lock while it works, and hears Ctrl-C by itself."""
-
-    seed: int = 0
 
     @property
     def title(self) -> str:
@@ -50,16 +46,11 @@ class ScipMixed(AbstractMixedSolver):
         bound, nodes = float(model.getDualbound()), int(model.getNTotalNodes())
         if model.getNSols() and not bound > watch.above:
             events.show_best(model)
-        if watch.content:
-            return MixedSolution(Ending.FOUND, bound, nodes)
-        if bound > watch.above:
-            return MixedSolution(Ending.ABOVE, bound, nodes)
         status = model.getStatus()
-        if status == "userinterrupt":
-            raise KeyboardInterrupt
-        if status not in ENDINGS:
-            raise SolverFailure(f"SCIP ended with status {status}")
-        return MixedSolution(ENDINGS[status], bound, nodes)
+        ending = watch.ending(bound) or ENDINGS.get(status)
+        if ending is None:
+            raise KeyboardInterrupt if status == "userinterrupt" else SolverFailure(f"SCIP ended with status {status}")
+        return MixedSolution(ending, bound, nodes)
 
 
 def _load(model: Any, program: MixedProgram) -> list[Any]:
