@@ -143,15 +143,14 @@ def _check_opset(model: ModelProto) -> None:
 
 def _convert(model: ModelProto) -> Network:
     _check_opset(model)
-    graph = model.graph
     builder = GraphBuilder()
     name, shape = input_shape(model)
-    output = _only("output", graph.output).name
+    output = _only("output", model.graph.output).name
     builder.label = name
     values: dict[str, Result] = {name: network_input(builder, shape)}
-    stored = {tensor.name: tensor for tensor in graph.initializer}
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
     computed = 0  # elements of constants that are not stored in the file
-    for node in _live(graph.node, output):
+    for node in _live(model.graph.node, output):
         inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
         builder.label = node.name or node.output[0]
         values[node.output[0]] = value = _one(node, inputs)
@@ -471,8 +470,7 @@ def _same(
 def _conv(call: Call) -> Value:
     x, weight = call.value(0), call.weight(1)
     bias = call.weight(2) if call.given(2) else None
-    window = _window(call, x, weight.shape[2:])
-    return x.conv(weight, bias, window, call.attributes.get("group", 1))
+    return x.conv(weight, bias, _window(call, x, weight.shape[2:]), call.attributes.get("group", 1))
 
 
 def _max_pool(call: Call) -> Value:

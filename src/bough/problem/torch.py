@@ -51,8 +51,7 @@ def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
     try:
         with _evaluating(module), warnings.catch_warnings(), _silenced():
             warnings.simplefilter("ignore")  # of PyTorch's exporter about itself
-            exported = torch.export.export(module, (_example(module, input_shape),), strict=False)
-            program = exported.run_decompositions()
+            program = torch.export.export(module, (_example(module, input_shape),), strict=False).run_decompositions()
     except Exception as error:  # whatever the user's code or the exporter raises
         raise NetworkError(f"PyTorch cannot export the module: {_sentence(error)}") from error
     signature = program.graph_signature

@@ -64,7 +64,7 @@ class Row:
     def __post_init__(self) -> None:
         dataset = datasets.known(self.dataset)
         split = _one_of("split", self.split, datasets.SPLITS)
-        size = dataset.count(split)
+        size = dataset.counts[split]
         classes = len(dataset.classes)
         if not 0 <= self.image < size:
             raise BadInput(f"{self.dataset} has no {split} image {self.image}; give a number from 0 to {size - 1}")
