@@ -35,10 +35,11 @@ def read_image(path: Path) -> Tensor:
         raise PropertyError(f"{path} cannot be read as an image: {reason}") from error
     if pixels.size == 0 or pixels.size > LARGEST:
         raise PropertyError(f"{path} holds {pixels.size} values; an image has between 1 and {LARGEST}")
-    integers = np.issubdtype(pixels.dtype, np.integer)
-    if not (integers or np.issubdtype(pixels.dtype, np.floating)):
+    if np.issubdtype(pixels.dtype, np.integer):
+        pixels = pixels.astype(np.float64) / 255
+    if not np.issubdtype(pixels.dtype, np.floating):
         raise PropertyError(f"{path} holds {pixels.dtype} values; give integers from 0 to 255 or decimals from 0 to 1")
-    pixels = pixels.astype(np.float64) / (255 if integers else 1)
+    pixels = pixels.astype(np.float64)
     if not np.isfinite(pixels).all():
         raise PropertyError(f"{path} holds values that are not finite numbers")
     return torch.from_numpy(pixels)
