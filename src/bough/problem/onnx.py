@@ -496,8 +496,7 @@ def _reduce(call: Call, average: bool) -> Value:
     axes = call.integers(1, "axes")
     if not axes and call.attributes.get("noop_with_empty_axes", 0):
         return x
-    keep = bool(call.attributes.get("keepdims", 1))
-    return x.total(axes or range(len(x.shape)), keep, average)
+    return x.total(axes or range(len(x.shape)), bool(call.attributes.get("keepdims", 1)), average)
 
 
 def _pad(call: Call) -> Value:

@@ -184,8 +184,7 @@ def _convolution(x: Value, weight: Any, bias: Any, stride: Sequence[int], paddin
     dilation, transposed, _, groups = rest
     if transposed:
         raise UnsupportedOperator("a transposed convolution is not supported")
-    window = flat_window(weight.shape[2:], stride, (*padding, *padding), dilation)
-    return x.conv(weight, bias, window, groups)
+    return x.conv(weight, bias, flat_window(weight.shape[2:], stride, (*padding, *padding), dilation), groups)
 
 
 def _batch_norm(x: Value, gamma: Any, beta: Any, mean: Any, variance: Any, *rest: Any) -> Value:

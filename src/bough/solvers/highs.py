@@ -190,8 +190,7 @@ class _MixedRun:
     def looked(self, event: Any) -> None:
         """Answer HiGHS, which asks whether to go on."""
         self.bound, self.nodes = float(event.data_out.mip_dual_bound), int(event.data_out.mip_node_count)
-        watch = self.watch
-        if watch.content or self.late or watch.error is not None or self.bound > watch.above:
+        if self.watch.content or self.late or self.watch.error is not None or self.bound > self.watch.above:
             event.interrupt()
 
     def pulse(self, deadline: Deadline) -> None:

@@ -248,8 +248,7 @@ def _read_published(dataset: Dataset, split: str, paths: list[Path]) -> Images:
     if len(paths) == 1:  # CIFAR-10 is one archive, MNIST has its images and labels apart
         return _checked(dataset, split, paths[0], *_read_cifar(paths[0], split, count, dataset.shape))
     pixels = _read_idx(paths[0], (count, *dataset.shape[1:]))
-    labels = _read_idx(paths[1], (count,))
-    return _checked(dataset, split, paths[0], pixels, labels)
+    return _checked(dataset, split, paths[0], pixels, _read_idx(paths[1], (count,)))
 
 
 def _checked(
