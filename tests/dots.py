@@ -21,8 +21,7 @@ DATASET = replace(
     classes=("none", "some", "all"),
     mean=(0.5,),
     std=(0.25,),
-    train=SIZE,
-    test=SIZE,
+    counts={"train": SIZE, "test": SIZE},
 )
 
 

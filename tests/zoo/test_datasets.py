@@ -85,7 +85,9 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def tiny(request: pytest.FixtureRequest) -> Dataset:
     """A data set with tiny images and few of them, not yet published."""
     shape = {"mnist": (1, 3, 2), "cifar10": (3, 2, 2)}[request.param]
-    return replace(DATASETS[request.param], shape=shape, train=TRAIN, test=TEST, mirrors=("http://127.0.0.1:9/",))
+    return replace(
+        DATASETS[request.param], shape=shape, counts={"train": TRAIN, "test": TEST}, mirrors=("http://127.0.0.1:9/",)
+    )
 
 
 @pytest.fixture
@@ -140,7 +142,7 @@ def test_whole_npz(tmp_path: Path, tiny: Dataset, publish: Make, split: str) -> 
 
 
 def test_grey_images_without_a_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = replace(DATASETS["mnist"], shape=(1, 3, 2), train=TRAIN, test=TEST)
+    dataset = replace(DATASETS["mnist"], shape=(1, 3, 2), counts={"train": TRAIN, "test": TEST})
     monkeypatch.setattr(datasets, "DATASETS", {"mnist": dataset})
     data = arrays(dataset)
     np.savez(tmp_path / "mnist.npz", **{**data, "test_images": data["test_images"][:, 0]})

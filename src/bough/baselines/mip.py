@@ -12,14 +12,14 @@ from typing import final
 import numpy as np
 import torch
 
-from bough.baselines.base import AbstractBaseline, BaselineEntry, BaselineRun
+from bough.baselines.base import AbstractBaseline, BaselineEntry, BaselineRun, BaselineSettings
 from bough.baselines.progressive import ProgressiveBounds
 from bough.bounds.intermediate import AbstractIntermediate, PaperBounds
 from bough.bounds.linear import Region, bound_clause, by_slopes
 from bough.budget import OutOfTime
 from bough.errors import SolverFailure
 from bough.solvers.mixed import TOLERANCE, AbstractMixedSolver, Ending, Watch, mixed_solver
-from bough.solvers.program import MixedProgram
+from bough.solvers.program import Array, MixedProgram
 
 LEAST_MARGIN = 1e-6  # a solver's bound has to be above this at least, a thousand tolerances, to count as safe
 LEAST_WIDTH = 1e-6  # every variable has to be at least this wide for a solver's "safe" to be believed
@@ -33,25 +33,25 @@ def margin_of(program: MixedProgram) -> float:
     as the column is wide. That is their sum, and a thousand tolerances for whatever else rounds; where large constants
     cancel, the tolerance times the largest.
     """
-    width = program.linear.column_upper - program.linear.column_lower
-    return LEAST_MARGIN + TOLERANCE * (float(width[np.isfinite(width)].sum()) + _largest(program))
+    widths, largest = _scales(program)
+    return LEAST_MARGIN + TOLERANCE * (float(widths.sum()) + largest)
 
 
-def _largest(program: MixedProgram) -> float:
-    """The largest number that columns and rows are bounded by."""
+def _scales(program: MixedProgram) -> tuple[Array, float]:
+    """The finite widths of columns, and the largest number that columns and rows are bounded by."""
     linear = program.linear
+    widths = linear.column_upper - linear.column_lower
     ends = np.concatenate([linear.column_lower, linear.column_upper, linear.row_lower, linear.row_upper])
-    return float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
+    return widths[np.isfinite(widths)], float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
 
 
 def _check_scales(program: MixedProgram, title: str) -> None:
     """Raise where a solver may take what is narrower than its tolerance, or than that of something large, for fixed."""
-    width = program.linear.column_upper - program.linear.column_lower
-    width = width[np.isfinite(width) & (width > 0)]
-    largest = _largest(program)
-    if len(width) and not width.min() >= max(LEAST_WIDTH, TOLERANCE * largest):
+    widths, largest = _scales(program)
+    least = float(widths[widths > 0].min(initial=np.inf))
+    if not least >= max(LEAST_WIDTH, TOLERANCE * largest):
         raise SolverFailure(
-            f"the network's numbers range from {width.min():.1e} to {largest:.1e}, which {title} cannot tell "
+            f"the network's numbers range from {least:.1e} to {largest:.1e}, which {title} cannot tell "
             "apart; use --method auto"
         )
 
@@ -62,12 +62,11 @@ class MixedInteger(AbstractBaseline):
     """A mixed-integer solver over a policy of ReLU bounds."""
 
     intermediate: AbstractIntermediate
-    solver: str = "highs"
-    seed: int = 0
+    settings: BaselineSettings
 
     @cached_property
     def _solver(self) -> AbstractMixedSolver:
-        return mixed_solver(self.solver, self.seed)
+        return mixed_solver(self.settings.solver, self.settings.seed)
 
     @property
     def title(self) -> str:
@@ -118,14 +117,14 @@ BASELINES = (
     BaselineEntry(
         name="mip-planet",
         words="big-M mixed-integer program over Wong-Kolter and interval bounds (the paper's MIPplanet)",
-        make=lambda settings: MixedInteger(PaperBounds(), settings.solver, settings.seed),
+        make=lambda settings: MixedInteger(PaperBounds(), settings),
         mixed=True,
         relu_bounds="paper",
     ),
     BaselineEntry(
         name="mip-tight",
         words="the same over bounds tightened layer by layer: interval, linear, LP (Tjeng et al. 2019)",
-        make=lambda settings: MixedInteger(ProgressiveBounds(), settings.solver, settings.seed),
+        make=lambda settings: MixedInteger(ProgressiveBounds(), settings),
         mixed=True,
         relu_bounds="progressive",
     ),

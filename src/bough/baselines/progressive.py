@@ -4,7 +4,7 @@
 `PlanetLP` answers it, and every bound is proved from the LP's duals like any other.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -24,27 +24,17 @@ from bough.network.ops import Reshape, Select
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Clause, Property
 
+INITIAL = TightBounds(refresh=False)  # the bounds that are tightened
 CHUNK = 256  # a LP model has at most this many ReLU inputs as its outputs: more take more memory
 
 
-@final
-@dataclass(frozen=True)
-class ProgressiveBounds(AbstractIntermediate):
-    """Another policy's bounds at the root, tightened by two LPs for each ReLU that they leave ambiguous."""
-
-    inner: AbstractIntermediate = field(default_factory=lambda: TightBounds(refresh=False))
+class AbstractRootBounds(AbstractIntermediate):
+    """A policy that bounds at the root only."""
 
     @property
     def slopes(self) -> AbstractSlopes:
-        """Slopes of the policy whose bounds are tightened."""
-        return self.inner.slopes
-
-    def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
-        """Tighten layer after layer; the first layer's intervals are exact already."""
-        region = self.inner.at_root(network, box, deadline, witness)
-        for i in network.relus[1:]:
-            region = replace(region, bounds=_tightened(network, box, region.bounds, i, deadline))
-        return settled(network, region)
+        """Slopes of the bounds that are tightened."""
+        return INITIAL.slopes
 
     def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """Keep the parent's bounds as they are."""
@@ -53,23 +43,28 @@ class ProgressiveBounds(AbstractIntermediate):
 
 
 @final
+@dataclass(frozen=True)
+class ProgressiveBounds(AbstractRootBounds):
+    """Interval and linear bounds at the root, tightened by two LPs for each ReLU that they leave ambiguous."""
+
+    def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
+        """Tighten layer after layer; the first layer's intervals are exact already."""
+        region = INITIAL.at_root(network, box, deadline, witness)
+        for i in network.relus[1:]:
+            region = replace(region, bounds=_tightened(network, box, region.bounds, i, deadline))
+        return settled(network, region)
+
+
+@final
 @dataclass(frozen=True, eq=False)
-class _Known(AbstractIntermediate):
+class _Known(AbstractRootBounds):
     """Bounds that are known already."""
 
     bounds: Bounds
 
-    @property
-    def slopes(self) -> AbstractSlopes:
-        return TightBounds().slopes
-
     def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
         del deadline, witness
         return settled(network, Region(box.lower[None], box.upper[None], self.bounds, [], 0.0, box.ball))
-
-    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
-        del network, neurons, deadline
-        return region.bounds
 
 
 def _tightened(network: Network, box: Box, known: Bounds, relu: int, deadline: Deadline) -> Bounds:

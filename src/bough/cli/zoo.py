@@ -143,7 +143,7 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     except BadInput as error:
         raise type(error)(f"{options.network}: {error}") from error
     images = images_of(options)(options.dataset, options.split)
-    within = range(images.dataset.count(images.split)) if options.images is None else options.images
+    within = range(images.dataset.counts[images.split]) if options.images is None else options.images
     wish = properties.Wish(images, within, wanted, options.use)
     make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)

@@ -1,10 +1,11 @@
 """A path enters, the bytes of the file leave: plain or `.gz`, never more than a stated size, and one kind of error."""
 
+import csv
 import gzip
 import io
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,21 @@ def read_bytes(path: str | Path, limit: int, error_class: type[BadInput]) -> byt
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character in it
         reason = getattr(error, "strerror", None) or error
         raise error_class(f"{path} cannot be read: {reason}; check its path and permissions") from None
+
+
+def read_text(path: str | Path, limit: int, error_class: type[BadInput], wanted: str) -> str:
+    """Contents of a text file, read as by `read_bytes`; an error asks for what is wanted."""
+    try:
+        return read_bytes(path, limit, error_class).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error_class(f"{path} is not text; give {wanted}") from None
+
+
+def read_csv(path: str | Path, limit: int, wanted: str, advice: str) -> Iterator[tuple[str, list[str]]]:
+    """Lines of a CSV, each with its place; errors ask for what is wanted, or advise how to write a line."""
+    lines = csv.reader(io.StringIO(read_text(path, limit, BadInput, wanted), newline=""), strict=True)
+    try:
+        for cells in lines:
+            yield f"{path}, line {lines.line_num}", cells
+    except csv.Error as error:
+        raise BadInput(f"{path}, line {lines.line_num}: not a CSV line ({error}); {advice}") from None

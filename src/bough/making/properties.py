@@ -43,7 +43,7 @@ class Wish:
         dataset, split = self.images.dataset, self.images.split
         first = self.within.start
         end = self.within.stop
-        size = dataset.count(split)
+        size = dataset.counts[split]
         if not 0 <= first < end <= size:
             raise BadInput(f"--images is {first}:{end}; {dataset.name} has {split} images from 0 up to {size}")
         for name, count in self.wanted.items():

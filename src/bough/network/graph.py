@@ -4,7 +4,7 @@ flat.
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -38,6 +38,7 @@ class Network:
     """
 
     nodes: tuple[Node, ...]
+    _elsewhere: dict[tuple[torch.device, torch.dtype], "Network"] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def input_shape(self) -> Shape:
@@ -97,10 +98,6 @@ class Network:
         if key not in self._elsewhere:
             self._elsewhere[key] = Network(tuple(replace(n, op=_moved(n.op, device, dtype)) for n in self.nodes))
         return self._elsewhere[key]
-
-    @cached_property
-    def _elsewhere(self) -> dict[tuple[torch.device, torch.dtype], "Network"]:
-        return {}
 
     @cached_property
     def magnitude(self) -> "Network":

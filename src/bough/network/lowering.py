@@ -67,8 +67,7 @@ class Value:
         a, b = self.broadcast(shape).node, y.broadcast(shape).node
         return Value(self.builder, self.builder.add(a, self.builder.reshape(b, self.builder.shape(a))), shape)
 
-    def __radd__(self, y: Any) -> "Value":
-        return self.affine(1.0, y)
+    __radd__ = __add__
 
     def __neg__(self) -> "Value":
         return self.affine(-1.0)
@@ -228,10 +227,7 @@ def flat_window(
     if not axes == len(stride) == len(dilation) == len(padding) / 2:
         raise NetworkError(f"strides, dilations or pads do not fit a window over {axes} axes")
     if axes == 1:
-        kernel = (1, *kernel)
-        stride = (1, *stride)
-        dilation = (1, *dilation)
-        padding = (0, padding[0], 0, padding[1])
+        return flat_window((1, *kernel), (1, *stride), (0, padding[0], 0, padding[1]), (1, *dilation), ceil_mode)
     k, s, d = ((int(pair[0]), int(pair[1])) for pair in (kernel, stride, dilation))
     top, left, bottom, right = (int(n) for n in padding)
     return Window(k, s, (top, left, bottom, right), d, ceil_mode)

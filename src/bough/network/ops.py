@@ -212,14 +212,12 @@ class Conv(AbstractWeighted):
     def apply(self, shape: Shape, *inputs: Tensor) -> Tensor:
         x, (top, left, bottom, right) = inputs[0], self.padding
         if _plain_products(x):
-            padded = functional.pad(x, (left, right, top, bottom))
-            patches = functional.unfold(padded, self._kernel, self.dilation, 0, self.stride)
+            patches = functional.unfold(self._padded(x), self._kernel, self.dilation, 0, self.stride)
             patches = patches.reshape(x.shape[0], self.groups, -1, patches.shape[-1])
             return (self._flat_weight @ patches).reshape(x.shape[0], *shape) + self.bias[:, None, None]
         if (top, left) == (bottom, right):
             return functional.conv2d(x, self.weight, self.bias, self.stride, (top, left), self.dilation, self.groups)
-        padded = functional.pad(x, (left, right, top, bottom))
-        return functional.conv2d(padded, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+        return functional.conv2d(self._padded(x), self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
     def transpose(self, shapes: Sequence[Shape], f: Tensor) -> tuple[Tensor]:
         _, height, width = shapes[0]
@@ -257,11 +255,9 @@ class Conv(AbstractWeighted):
         return f.sum((-2, -1)) @ self.bias
 
     def matrices(self, shape: Shape, shapes: Sequence[Shape]) -> tuple[Coordinates]:
-        top, left, bottom, right = self.padding
         # Windows of input numbers give the columns.
         numbers = torch.arange(1, math.prod(shapes[0]) + 1, dtype=torch.float64).reshape(1, *shapes[0])
-        padded = functional.pad(numbers, (left, right, top, bottom))
-        windows = functional.unfold(padded, self._kernel, self.dilation, 0, self.stride)[0].long() - 1
+        windows = functional.unfold(self._padded(numbers), self._kernel, self.dilation, 0, self.stride)[0].long() - 1
         weights = self._flat_weight[..., None]  # [groups, outputs, inputs and taps, positions], as the windows are
         windows = windows.reshape(self.groups, 1, weights.shape[2], -1).expand(-1, weights.shape[1], -1, -1)
         weights = weights.expand_as(windows)
@@ -272,6 +268,10 @@ class Conv(AbstractWeighted):
 
     def positions(self, t: Tensor, shape: Shape) -> Tensor:
         return t.reshape(shape[0], -1).T
+
+    def _padded(self, x: Tensor) -> Tensor:
+        top, left, bottom, right = self.padding
+        return functional.pad(x, (left, right, top, bottom))
 
     @property
     def _kernel(self) -> tuple[int, int]:

@@ -161,10 +161,10 @@ class GraphBuilder:
 
     # What is lowered to them
 
-    def maximum(self, x: int, y: int, never: Tensor | None = None) -> int:
+    def maximum(self, x: int, y: int, never: Tensor) -> int:
         """Element-wise maximum, as x + relu(y - x); `never` marks where y is known not to be the larger."""
         gain = self.add(y, self.scale(x, -1.0))
-        if never is not None and bool(never.any()):
+        if bool(never.any()):
             # An exact 0 decides the ReLU; the difference of equal numbers would leave it to rounding.
             gain = self.scale(gain, (~never).to(torch.float64))
         return self.add(x, self.relu(gain))

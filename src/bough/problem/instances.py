@@ -1,13 +1,11 @@
 """A competition's `instances.csv` enters (network, property, timeout per line), a tuple of instances leaves."""
 
-import csv
-import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from bough.errors import BadInput
-from bough.files.reading import is_there, read_bytes, resolve
+from bough.files.reading import is_there, read_csv, resolve
 
 INSTANCES_LIMIT = 1 << 26  # a list of instances may have at most so many bytes
 
@@ -26,21 +24,12 @@ def read_instances(path: str | Path) -> tuple[Instance, ...]:
 
     A path that is absent but there with `.gz` means the `.gz`. Blank lines are skipped.
     """
-    try:
-        text = read_bytes(path, INSTANCES_LIMIT, BadInput).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not text; give a CSV with the columns network, property, timeout") from None
-    folder = Path(path).parent
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    wanted = "a CSV with the columns network, property, timeout"
     instances = []
-    try:
-        for row in rows:
-            cells = [cell.strip() for cell in row]
-            if any(cells):
-                instances.append(_instance(cells, folder, f"{path}, line {rows.line_num}"))
-    except csv.Error as error:
-        message = f"{path}, line {rows.line_num}: not a CSV line ({error}); quote a path that holds a comma or a quote"
-        raise BadInput(message) from None
+    for place, row in read_csv(path, INSTANCES_LIMIT, wanted, "quote a path that holds a comma or a quote"):
+        cells = [cell.strip() for cell in row]
+        if any(cells):
+            instances.append(_instance(cells, Path(path).parent, place))
     if not instances:
         raise BadInput(f"{path} lists no instance; give one line `network,property,timeout` for each")
     return tuple(instances)

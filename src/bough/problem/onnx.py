@@ -109,8 +109,7 @@ def open_batch_axis(model: ModelProto) -> bool:
 
 def without_dead_nodes(model: ModelProto) -> bool:
     """Leave out the nodes that the output is not computed from, which nobody has looked at; True if there were any."""
-    outputs = {info.name for info in model.graph.output}
-    live = _live(model.graph.node, *outputs)
+    live = _live(model.graph.node, *(info.name for info in model.graph.output))
     if len(live) == len(model.graph.node):
         return False
     copies = [NodeProto.FromString(node.SerializeToString()) for node in live]
@@ -144,15 +143,14 @@ def _check_opset(model: ModelProto) -> None:
 
 def _convert(model: ModelProto) -> Network:
     _check_opset(model)
-    graph = model.graph
     builder = GraphBuilder()
     name, shape = input_shape(model)
-    output = _only("output", graph.output).name
+    output = _only("output", model.graph.output).name
     builder.label = name
     values: dict[str, Result] = {name: network_input(builder, shape)}
-    stored = {tensor.name: tensor for tensor in graph.initializer}
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
     computed = 0  # elements of constants that are not stored in the file
-    for node in _live(graph.node, output):
+    for node in _live(model.graph.node, output):
         inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
         builder.label = node.name or node.output[0]
         values[node.output[0]] = value = _one(node, inputs)
@@ -286,10 +284,8 @@ def _apply(call: Call) -> Result:
             return np.asarray(CONSTANT[call.operator](call))
     if call.operator in MOVE:
         x = call.any(0)
-        move = MOVE[call.operator]
-        if isinstance(x, Value):
-            return x.rearrange(np.asarray(move(call, x.positions())))
-        return np.asarray(move(call, x))
+        moved = np.asarray(MOVE[call.operator](call, x.positions() if isinstance(x, Value) else x))
+        return x.rearrange(moved) if isinstance(x, Value) else moved
     if call.operator not in CONVERT:
         raise UnsupportedOperator("it is supported for constants only")
     return CONVERT[call.operator](call)
@@ -474,8 +470,7 @@ def _same(
 def _conv(call: Call) -> Value:
     x, weight = call.value(0), call.weight(1)
     bias = call.weight(2) if call.given(2) else None
-    window = _window(call, x, weight.shape[2:])
-    return x.conv(weight, bias, window, call.attributes.get("group", 1))
+    return x.conv(weight, bias, _window(call, x, weight.shape[2:]), call.attributes.get("group", 1))
 
 
 def _max_pool(call: Call) -> Value:
@@ -501,8 +496,7 @@ def _reduce(call: Call, average: bool) -> Value:
     axes = call.integers(1, "axes")
     if not axes and call.attributes.get("noop_with_empty_axes", 0):
         return x
-    keep = bool(call.attributes.get("keepdims", 1))
-    return x.total(axes or range(len(x.shape)), keep, average)
+    return x.total(axes or range(len(x.shape)), bool(call.attributes.get("keepdims", 1)), average)
 
 
 def _pad(call: Call) -> Value:

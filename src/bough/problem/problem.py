@@ -19,7 +19,6 @@ class Evaluator(Protocol):
 
     def run(self, x: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Outputs, flat, at the flat point `x`, computed in the network's own precision."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

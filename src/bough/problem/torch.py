@@ -51,8 +51,7 @@ def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
     try:
         with _evaluating(module), warnings.catch_warnings(), _silenced():
             warnings.simplefilter("ignore")  # of PyTorch's exporter about itself
-            exported = torch.export.export(module, (_example(module, input_shape),), strict=False)
-            program = exported.run_decompositions()
+            program = torch.export.export(module, (_example(module, input_shape),), strict=False).run_decompositions()
     except Exception as error:  # whatever the user's code or the exporter raises
         raise NetworkError(f"PyTorch cannot export the module: {_sentence(error)}") from error
     signature = program.graph_signature
@@ -115,16 +114,15 @@ def _sentence(error: Exception) -> str:
 def _constants(program: "torch.export.ExportedProgram") -> Iterator[tuple[str, Tensor]]:
     """Parameters, buffers and constants by the name of their placeholder, on the host."""
     signature = program.graph_signature
-    tables = (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants)
-    for table in tables:
-        for placeholder, name in table.items():
-            tensor = program.state_dict.get(name, program.constants.get(name))
-            if not isinstance(tensor, Tensor):
-                raise NetworkError(f"the module's constant {name!r} is no tensor")
-            tensor = tensor.detach().cpu()
-            if not bool(torch.isfinite(tensor).all()):
-                raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
-            yield placeholder, tensor
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    for placeholder, name in {**names, **signature.inputs_to_lifted_tensor_constants}.items():
+        tensor = program.state_dict.get(name, program.constants.get(name))
+        if not isinstance(tensor, Tensor):
+            raise NetworkError(f"the module's constant {name!r} is no tensor")
+        tensor = tensor.detach().cpu()
+        if not bool(torch.isfinite(tensor).all()):
+            raise NetworkError(f"tensor {name!r} holds a weight that is not finite (NaN or infinity)")
+        yield placeholder, tensor
 
 
 def _one(node: fx.Node, values: Mapping[str, Any]) -> Any:
@@ -186,8 +184,7 @@ def _convolution(x: Value, weight: Any, bias: Any, stride: Sequence[int], paddin
     dilation, transposed, _, groups = rest
     if transposed:
         raise UnsupportedOperator("a transposed convolution is not supported")
-    window = flat_window(weight.shape[2:], stride, (*padding, *padding), dilation)
-    return x.conv(weight, bias, window, groups)
+    return x.conv(weight, bias, flat_window(weight.shape[2:], stride, (*padding, *padding), dilation), groups)
 
 
 def _batch_norm(x: Value, gamma: Any, beta: Any, mean: Any, variance: Any, *rest: Any) -> Value:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from bough.errors import PropertyError
-from bough.files.reading import PROPERTY_LIMIT, read_bytes
+from bough.files.reading import PROPERTY_LIMIT, read_text
 from bough.problem import vnnlib2
 from bough.problem.formula import INEQUALITIES, ONE, Formula, Literal, Source, Step, build, comparison
 from bough.problem.property import Box, Clause, Property
@@ -33,12 +33,7 @@ _SINGLE = {"assert": "an assertion", "not": "not"}  # what takes one formula
 
 def read_property(path: str | Path) -> Property:
     """The property in a `.vnnlib` or `.vnnlib.gz` file, version 1.0 or 2.0."""
-    raw = read_bytes(path, PROPERTY_LIMIT, PropertyError)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise PropertyError(f"{path} is not text; give a VNN-LIB file") from None
-    return parse_property(text, str(path))
+    return parse_property(read_text(path, PROPERTY_LIMIT, PropertyError, "a VNN-LIB file"), str(path))
 
 
 def parse_property(text: str, source: str = "property") -> Property:

@@ -3,7 +3,7 @@
 Never run: bough's own machines have no licence. Hold it against Gurobi's documentation before you rely on it.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import gurobipy
@@ -16,11 +16,8 @@ from bough.solvers.program import MixedProgram
 
 
 @final
-@dataclass(frozen=True)
 class GurobiMixed(AbstractMixedSolver):
     """Gurobi with the options of the paper's authors: one thread, no dual reductions."""
-
-    seed: int = 0
 
     @property
     def title(self) -> str:
@@ -55,50 +52,29 @@ class GurobiMixed(AbstractMixedSolver):
         for limit, sense in ((linear.row_lower, ">"), (linear.row_upper, "<")):
             rows = np.flatnonzero(np.isfinite(limit))
             model.addMConstr(linear.matrix[rows], columns, sense, limit[rows])
-        callbacks = _Callbacks(watch, columns)
-        model.optimize(callbacks)
-        if callbacks.error is not None:
-            raise callbacks.error
-        if not callbacks.content and model.SolCount:
-            callbacks.show(np.asarray(columns.X))
+        model.optimize(partial(_report, watch, columns))
+        if watch.error is not None:
+            raise watch.error
+        if model.SolCount:
+            watch.show(np.asarray(columns.X))
         bound = float(model.ObjBound)
         endings = {gurobipy.GRB.OPTIMAL: Ending.OPTIMAL, gurobipy.GRB.TIME_LIMIT: Ending.OUT_OF_TIME}
-        if callbacks.content:
-            ending = Ending.FOUND
-        elif bound > watch.above:
-            ending = Ending.ABOVE
-        elif model.Status in endings:
-            ending = endings[model.Status]
-        else:
+        ending = watch.ending(bound) or endings.get(model.Status)
+        if ending is None:
             raise SolverFailure(f"Gurobi ended with status {model.Status}")
         return MixedSolution(ending, bound, int(model.NodeCount))
 
 
-class _Callbacks:
-    """Tells the watch, and stops Gurobi when it is content."""
-
-    def __init__(self, watch: Watch, columns: Any) -> None:
-        self.watch, self.columns = watch, columns
-        self.content = False
-        self.error: BaseException | None = None
-
-    def __call__(self, model: Any, where: int) -> None:
-        """Pass on what Gurobi reports, and stop it where that is enough."""
-        kind = gurobipy.GRB.Callback
-        try:
-            if where == kind.MIPSOL:
-                self.show(np.asarray(model.cbGetSolution(self.columns)))
-            elif where == kind.MIP:
-                bound = model.cbGet(kind.MIP_OBJBND)
-                nodes = int(model.cbGet(kind.MIP_NODCNT))
-                self.watch.seen(bound, nodes)
-                if bound > self.watch.above:
-                    model.terminate()
-        except BaseException as error:  # noqa: BLE001 - it must not travel through Gurobi; the caller raises it
-            self.error = self.error or error
-        if self.content or self.error is not None:
-            model.terminate()
-
-    def show(self, columns: Any) -> None:
-        """Show the watch a point."""
-        self.content = self.content or self.watch.found(columns)
+def _report(watch: Watch, columns: Any, model: Any, where: int) -> None:
+    """Pass on what Gurobi reports, and stop it where that is enough."""
+    kind = gurobipy.GRB.Callback
+    with watch.keeping_errors():
+        if where == kind.MIPSOL:
+            watch.show(np.asarray(model.cbGetSolution(columns)))
+        elif where == kind.MIP:
+            bound = model.cbGet(kind.MIP_OBJBND)
+            watch.seen(bound, int(model.cbGet(kind.MIP_NODCNT)))
+            if bound > watch.above:
+                model.terminate()
+    if watch.content or watch.error is not None:
+        model.terminate()

@@ -58,14 +58,12 @@ class Highs:
 
     def __init__(self, program: LinearProgram) -> None:
         self._solver = _quiet()
-        _set(self._solver, "random_seed", value=0)
+        _set(self._solver, random_seed=0)
         # Measured on children of the paper's Base network: without scaling, and with Devex prices instead of steepest
         # edge (whose weights are computed anew for every start), a warm solve takes a third of the time; tighter
         # tolerances are free.
-        _set(self._solver, "simplex_scale_strategy", value=0)
-        _set(self._solver, "simplex_dual_edge_weight_strategy", value=1)
-        _set(self._solver, "dual_feasibility_tolerance", value=1e-9)
-        _set(self._solver, "primal_feasibility_tolerance", value=1e-9)
+        _set(self._solver, simplex_scale_strategy=0, simplex_dual_edge_weight_strategy=1)
+        _set(self._solver, dual_feasibility_tolerance=1e-9, primal_feasibility_tolerance=1e-9)
         self._large = program.matrix.nnz > LARGE
         _load(self._solver, program)
         self._size = len(program.cost), len(program.row_lower)
@@ -99,19 +97,19 @@ class Highs:
             raise SolverFailure(f"HiGHS failed ({type(error).__name__}: {str(error)[:100]})") from error
 
     def _solve(self, start: object | None, cutoff: float, deadline: Deadline) -> Solution:
-        _set(self._solver, "objective_bound", value=min(cutoff, highspy.kHighsInf))
+        _set(self._solver, objective_bound=min(cutoff, highspy.kHighsInf))
         if start is None:
             self._solver.clearSolver()
         else:
             self._solver.setBasis(start)
-        _set(self._solver, "solver", value="ipm" if start is None and self._large else "simplex")
+        _set(self._solver, solver="ipm" if start is None and self._large else "simplex")
         while True:
             deadline.check()
             # HiGHS counts its time over all calls, so the limit is that clock's reading plus a slice. A simplex solve
             # goes on from where a slice left it; a cold solve (presolve, interior point) would not, and gets all the
             # time there is.
             limit = deadline.remaining() if start is None else min(SLICE_SECONDS, deadline.remaining())
-            _set(self._solver, "time_limit", value=self._solver.getRunTime() + min(limit, 1e9))
+            _set(self._solver, time_limit=self._solver.getRunTime() + min(limit, 1e9))
             if start is None and self._large:  # it may take long, and Ctrl-C is to be heard at once
                 _run_beside(self._solver, lambda: None)
             else:
@@ -148,11 +146,8 @@ class Highs:
 
 
 @final
-@dataclass(frozen=True)
 class HighsMixed(AbstractMixedSolver):
     """HiGHS's own branch and bound."""
-
-    seed: int = 0
 
     @property
     def title(self) -> str:
@@ -166,45 +161,36 @@ class HighsMixed(AbstractMixedSolver):
         was far above better ones below the cutoff (soundness/known/seed12_case483_mip.json).
         """
         solver = _quiet()
-        for name, value in MIXED_OPTIONS.items():
-            _set(solver, name, value=value)
-        _set(solver, "random_seed", value=self.seed % (1 << 31))
+        _set(solver, **MIXED_OPTIONS, random_seed=self.seed % (1 << 31))
         _load(solver, program.linear, program.integer)
-        _set(solver, "time_limit", value=min(deadline.remaining(), 1e9))
+        _set(solver, time_limit=min(deadline.remaining(), 1e9))
         run = _MixedRun(watch)
         solver.cbMipImprovingSolution += run.improved
         solver.cbMipInterrupt += run.looked
         _run_beside(solver, lambda: run.pulse(deadline))
-        if run.error is not None:
-            raise run.error
+        if watch.error is not None:
+            raise watch.error
         return run.solution(solver, mixed=len(program.integer) > 0)
 
 
+@dataclass(eq=False)
 class _MixedRun:
     """What is known of a run while HiGHS is at it; its callbacks come from the solver's own thread."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-        self.bound = -np.inf
-        self.nodes = 0
-        self.content = False
-        self.late = False
-        self.error: BaseException | None = None
+    watch: Watch
+    bound: float = -np.inf
+    nodes: int = 0
+    late: bool = False
 
     def improved(self, event: Any) -> None:
         """Show the watch a better point of HiGHS."""
-        self._show(np.array(event.data_out.mip_solution))
-
-    def _show(self, columns: Array) -> None:
-        try:
-            self.content = self.content or self.watch.found(columns)
-        except BaseException as error:  # noqa: BLE001 - it must not travel through HiGHS; the caller raises it
-            self.error = self.error or error
+        with self.watch.keeping_errors():
+            self.watch.show(np.array(event.data_out.mip_solution))
 
     def looked(self, event: Any) -> None:
         """Answer HiGHS, which asks whether to go on."""
         self.bound, self.nodes = float(event.data_out.mip_dual_bound), int(event.data_out.mip_node_count)
-        if self.content or self.late or self.error is not None or self.bound > self.watch.above:
+        if self.watch.content or self.late or self.watch.error is not None or self.bound > self.watch.above:
             event.interrupt()
 
     def pulse(self, deadline: Deadline) -> None:
@@ -221,17 +207,15 @@ class _MixedRun:
         above = self.watch.above
         best = float(info.objective_function_value)
         has_point = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        if has_point and not self.content:  # presolve may solve all by itself, and then tells of no better point
-            self._show(np.array(solver.getSolution().col_value))
-            if self.error is not None:
-                raise self.error
-        if self.content:
+        if has_point:  # presolve may solve all by itself, and then tells of no better point
+            self.watch.show(np.array(solver.getSolution().col_value))
+        if self.watch.content:
             return MixedSolution(Ending.FOUND, min(self.bound, above), nodes)
         if status == statuses.kInterrupt and self.bound > above:
             return MixedSolution(Ending.ABOVE, above, nodes)
         if status == statuses.kTimeLimit or (status == statuses.kInterrupt and self.late):
             return MixedSolution(Ending.OUT_OF_TIME, min(self.bound, above), nodes)
-        if above < np.inf and status == statuses.kOptimal and best > above:
+        if status == statuses.kOptimal and best > above:
             return MixedSolution(Ending.ABOVE, above, nodes)
         if status == statuses.kOptimal and has_point:
             dual = float(info.mip_dual_bound) if mixed else best
@@ -242,14 +226,14 @@ class _MixedRun:
 def _quiet() -> Any:
     """A solver on one thread that prints nothing."""
     solver = highspy.Highs()
-    _set(solver, "output_flag", value=False)
-    _set(solver, "threads", value=1)
+    _set(solver, output_flag=False, threads=1)
     return solver
 
 
-def _set(solver: Any, name: str, *, value: float | str | bool) -> None:
-    if solver.setOptionValue(name, value) != highspy.HighsStatus.kOk:
-        raise SolverFailure(f"HiGHS {highspy.Highs().version()} refuses option {name}={value}")
+def _set(solver: Any, /, **options: float | str | bool) -> None:
+    for name, value in options.items():
+        if solver.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+            raise SolverFailure(f"HiGHS {highspy.Highs().version()} refuses option {name}={value}")
 
 
 def _load(solver: Any, program: LinearProgram, integer: NDArray[np.int32] | None = None) -> None:

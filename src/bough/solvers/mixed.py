@@ -5,7 +5,8 @@ Nothing that leaves here is proved, and nothing here can prove it: a tree of a s
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,13 +28,33 @@ class Ending(Enum):
     OUT_OF_TIME = "the deadline passed"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Watch:
-    """What the solver is asked, and who hears of its progress."""
+    """What the solver is asked in one run, who hears of its progress, and what came of that."""
 
     above: float  # stop once the minimum is known to be above this
     found: Callable[[Array], bool]  # takes the columns of every better point; true stops the solver
     seen: Callable[[float, int], None]  # takes the bound and the nodes so far, now and then
+    content: bool = False  # whether a point was enough
+    error: BaseException | None = None  # what was raised first inside of `keeping_errors`
+
+    def show(self, columns: Array) -> None:
+        """Pass on a point, unless one was enough already."""
+        self.content = self.content or self.found(columns)
+
+    def ending(self, bound: float) -> Ending | None:
+        """What ended a run, where it was the watch."""
+        if self.content:
+            return Ending.FOUND
+        return Ending.ABOVE if bound > self.above else None
+
+    @contextmanager
+    def keeping_errors(self) -> Iterator[None]:
+        """Keep what is raised in a callback, which must not travel through the solver; the caller raises it."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 - as above
+            self.error = self.error or error
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +66,11 @@ class MixedSolution:
     nodes: int
 
 
+@dataclass(frozen=True)
 class AbstractMixedSolver(ABC):
     """A solver of mixed-integer programs, on one thread."""
+
+    seed: int = 0
 
     @property
     @abstractmethod

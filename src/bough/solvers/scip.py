@@ -1,6 +1,5 @@
 """The only door to SCIP, an optional solver of mixed-integer programs (`pip install pyscipopt`)."""
 
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -15,11 +14,8 @@ ENDINGS = {"optimal": Ending.OPTIMAL, "gaplimit": Ending.OPTIMAL, "timelimit": E
 
 
 @final
-@dataclass(frozen=True)
 class ScipMixed(AbstractMixedSolver):
     """SCIP, stopped by its events. It holds Python's lock while it works, and hears Ctrl-C by itself."""
-
-    seed: int = 0
 
     @property
     def title(self) -> str:
@@ -45,19 +41,16 @@ class ScipMixed(AbstractMixedSolver):
         events = _Events(watch, columns)
         model.includeEventhdlr(events, "watch", "better points, and the bound")
         model.optimize()
-        if events.error is not None:
-            raise events.error
+        if watch.error is not None:
+            raise watch.error
         bound, nodes = float(model.getDualbound()), int(model.getNTotalNodes())
-        if events.content or (model.getNSols() and not bound > watch.above and events.show(model)):
-            return MixedSolution(Ending.FOUND, bound, nodes)
-        if bound > watch.above:
-            return MixedSolution(Ending.ABOVE, bound, nodes)
+        if model.getNSols() and not bound > watch.above:
+            events.show_best(model)
         status = model.getStatus()
-        if status == "userinterrupt":
-            raise KeyboardInterrupt
-        if status not in ENDINGS:
-            raise SolverFailure(f"SCIP ended with status {status}")
-        return MixedSolution(ENDINGS[status], bound, nodes)
+        ending = watch.ending(bound) or ENDINGS.get(status)
+        if ending is None:
+            raise KeyboardInterrupt if status == "userinterrupt" else SolverFailure(f"SCIP ended with status {status}")
+        return MixedSolution(ending, bound, nodes)
 
 
 def _load(model: Any, program: MixedProgram) -> list[Any]:
@@ -92,8 +85,6 @@ class _Events(pyscipopt.Eventhdlr):  # type: ignore[misc] # untyped
 
     def __init__(self, watch: Watch, columns: list[Any]) -> None:
         self.watch, self.columns = watch, columns
-        self.content = False
-        self.error: BaseException | None = None
 
     def eventinit(self) -> None:
         """Ask for better points, and for every node that is done."""
@@ -102,19 +93,15 @@ class _Events(pyscipopt.Eventhdlr):  # type: ignore[misc] # untyped
 
     def eventexec(self, event: Any) -> None:
         """Pass on what SCIP reports, and stop it where that is enough."""
-        try:
+        with self.watch.keeping_errors():
             if event.getType() == pyscipopt.SCIP_EVENTTYPE.BESTSOLFOUND:
-                self.show(self.model)
+                self.show_best(self.model)
             else:
                 self.watch.seen(float(self.model.getDualbound()), int(self.model.getNTotalNodes()))
-        except BaseException as error:  # noqa: BLE001 - it must not travel through SCIP; the caller raises it
-            self.error = self.error or error
-        if self.content or self.error is not None or self.model.getDualbound() > self.watch.above:
+        if self.watch.content or self.watch.error is not None or self.model.getDualbound() > self.watch.above:
             self.model.interruptSolve()
 
-    def show(self, model: Any) -> bool:
+    def show_best(self, model: Any) -> None:
         """Show the watch the best point there is."""
         best = model.getBestSol()
-        columns = np.array([model.getSolVal(best, column) for column in self.columns])
-        self.content = self.content or self.watch.found(columns)
-        return self.content
+        self.watch.show(np.array([model.getSolVal(best, column) for column in self.columns]))

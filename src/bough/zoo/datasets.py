@@ -43,14 +43,9 @@ class Dataset:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    train: int
-    test: int
+    counts: Mapping[str, int]  # of images in each whole split
     files: tuple[RemoteFile, ...]
     mirrors: tuple[str, ...]
-
-    def count(self, split: str) -> int:
-        """How many images the whole split has."""
-        return self.train if split == "train" else self.test
 
     def published(self, split: str) -> tuple[RemoteFile, ...]:
         """The published files that hold the split."""
@@ -86,8 +81,7 @@ DATASETS: Mapping[str, Dataset] = {
         classes=tuple("0123456789"),
         mean=(0.0,),
         std=(1.0,),
-        train=60_000,
-        test=10_000,
+        counts={"train": 60_000, "test": 10_000},
         files=tuple(RemoteFile(*file, (split,)) for split, files in _MNIST.items() for file in files),
         mirrors=(
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -100,8 +94,7 @@ DATASETS: Mapping[str, Dataset] = {
         classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         mean=(0.485, 0.456, 0.406),
         std=(0.225, 0.225, 0.225),
-        train=50_000,
-        test=10_000,
+        counts={"train": 50_000, "test": 10_000},
         files=(
             RemoteFile(
                 "cifar-10-binary.tar.gz",
@@ -137,7 +130,7 @@ class Images:
     def at(self, number: int) -> tuple[NDArray[np.uint8], int]:
         """The image [C, H, W] of this number in the whole split, and its label."""
         name = self.dataset.name
-        count = self.dataset.count(self.split)
+        count = self.dataset.counts[self.split]
         if not 0 <= number < count:
             raise BadInput(f"{name} has no {self.split} image {number}; its {count:,} are numbered 0 to {count - 1}")
         (place,) = np.nonzero(self.index == number)
@@ -169,7 +162,7 @@ def load(
     # All of the split, in one file or as published, goes before a part of it.
     own = _first(f"{name}.npz", root) or (_first(f"{name}_part.npz", root) if absent else None)
     if own is not None:
-        held = _read_npz(own, split, dataset.count(split) * math.prod(dataset.shape))
+        held = _read_npz(own, split, dataset.counts[split] * math.prod(dataset.shape))
         return _checked(dataset, split, own, held["images"], held["labels"], held.get("index"))
     if absent and (folder is not None or not download):
         files = " and ".join(absent)
@@ -190,8 +183,7 @@ def _cache() -> Path:
 
 
 def _first(name: str, root: Path) -> Path | None:
-    paths = (root / place / name for place in _PLACES)
-    return next((path for path in paths if is_there(path)), None)
+    return next((path for place in _PLACES if is_there(path := root / place / name)), None)
 
 
 @contextmanager
@@ -252,12 +244,11 @@ def _read_published(dataset: Dataset, split: str, paths: list[Path]) -> Images:
         with _reading(path):
             if not file.is_at(path):
                 raise BadInput(f"{path} is not the published file, by its checksum; delete it to have it downloaded")
-    count = dataset.count(split)
+    count = dataset.counts[split]
     if len(paths) == 1:  # CIFAR-10 is one archive, MNIST has its images and labels apart
         return _checked(dataset, split, paths[0], *_read_cifar(paths[0], split, count, dataset.shape))
     pixels = _read_idx(paths[0], (count, *dataset.shape[1:]))
-    labels = _read_idx(paths[1], (count,))
-    return _checked(dataset, split, paths[0], pixels, labels)
+    return _checked(dataset, split, paths[0], pixels, _read_idx(paths[1], (count,)))
 
 
 def _checked(
@@ -265,7 +256,7 @@ def _checked(
 ) -> Images:
     """The arrays, once they fit the data set and each other; `path` is where they are from."""
     n = len(pixels) if pixels.ndim else 0
-    count = dataset.count(split)
+    count = dataset.counts[split]
     shape = dataset.shape
     flat = pixels.shape[1:] == shape[1:] and shape[0] == 1  # grey images may lack the axis of the only channel
     if pixels.dtype != np.uint8 or not n or not (flat or pixels.shape[1:] == shape):

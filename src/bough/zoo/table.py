@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bough.errors import BadInput
-from bough.files.reading import read_bytes
+from bough.files.reading import read_csv
 from bough.network.graph import Network
 from bough.problem.images import as_pixels, fitted
 from bough.problem.property import Property, robustness_property
@@ -64,7 +64,7 @@ class Row:
     def __post_init__(self) -> None:
         dataset = datasets.known(self.dataset)
         split = _one_of("split", self.split, datasets.SPLITS)
-        size = dataset.count(split)
+        size = dataset.counts[split]
         classes = len(dataset.classes)
         if not 0 <= self.image < size:
             raise BadInput(f"{self.dataset} has no {split} image {self.image}; give a number from 0 to {size - 1}")
@@ -164,21 +164,13 @@ def as_text(rows: Sequence[Row]) -> str:
 
 def read_table(path: Path) -> tuple[Row, ...]:
     """The rows of a table that bough wrote, or of the paper's results."""
-    try:
-        text = read_bytes(path, TABLE_LIMIT, BadInput).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not text; give a table of properties as CSV") from None
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Row] = []
-    try:
-        header = next(lines, [])
-        read = _reader(header, path)
-        rows.extend(_row(read, header, cells, f"{path}, line {lines.line_num}") for cells in lines if cells)
-    except csv.Error as error:
-        raise BadInput(f"{path}, line {lines.line_num}: not a CSV line ({error}); correct it") from None
+    lines = read_csv(path, TABLE_LIMIT, "a table of properties as CSV", "correct it")
+    _, header = next(lines, ("", []))
+    read = _reader(header, path)
+    rows = tuple(_row(read, header, cells, place) for place, cells in lines if cells)
     if not rows:
         raise BadInput(f"{path} lists no property; give a table with one line for each")
-    return tuple(rows)
+    return rows
 
 
 def _reader(header: list[str], path: Path) -> Callable[[Mapping[str, str]], Row]:
