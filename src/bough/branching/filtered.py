@@ -13,13 +13,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.branching.babsr import BaBSRMemory, Scores, scores
-from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry
+from bough.branching.babsr import AbstractByScores, BaBSRMemory, Scores, scores
+from bough.branching.base import AbstractLookAhead, RuleEntry
 from bough.branching.improvement import LEAST_GAIN
 from bough.branching.influence import influence
 from bough.domain.batch import DomainBatch
 from bough.network.graph import Network
-from bough.problem.problem import Problem
 
 TINY = 1e-12
 TIE = 1e-6
@@ -28,7 +27,7 @@ FLAT = 1e-6  # of what the relaxation cuts off: a bound so close below 0 tells n
 
 @final
 @dataclass(frozen=True)
-class Filtered(AbstractBrancher[BaBSRMemory]):
+class Filtered(AbstractByScores):
     """FSB, or with `best` given, kFSB with that many candidates by each score.
 
     `product` weighs both children by the product of what they gain, as MIP solvers do, instead of the worse child only.
@@ -36,17 +35,6 @@ class Filtered(AbstractBrancher[BaBSRMemory]):
 
     best: int | None = None
     product: bool = True
-
-    def prepare(self, problem: Problem) -> BaBSRMemory:
-        """The biases, which do not change."""
-        return BaBSRMemory.of(problem)
-
-    def decide(
-        self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
-    ) -> Decision[BaBSRMemory]:
-        """The candidate whose children promise most."""
-        memory = memory.on(domains.lower.device)
-        return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
 
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The candidates whose children promise most."""
