@@ -138,7 +138,7 @@ def test_arrays_grow_and_free_rows_are_used_again():
     assert len(taken) == FIRST_CAPACITY + 10
     assert len(set(taken.depth.tolist())) == len(taken)
     assert len(frontier) == 0
-    assert len(frontier._near._lower if frontier._near else ()) <= 2 * count
+    assert len(frontier._near._held.lower if frontier._near else ()) <= 2 * count
 
 
 def test_an_empty_frontier_has_nothing_to_pick():
