@@ -53,7 +53,8 @@ class Filtered(AbstractByScores):
         closed = (children > noise[:, None, None]).sum(dim=2)
         value = torch.where(flat[:, None], closed, self._value(children, domains.lower))
         # A layer without ambiguous ReLUs still names one; and what two scores propose may be one ReLU.
-        value = value.masked_fill((children == -torch.inf).all(dim=2) | _repeated(candidates), -torch.inf)
+        repeated = (candidates[:, :, None] == candidates[:, None, :]).tril(diagonal=-1).any(dim=2)
+        value = value.masked_fill((children == -torch.inf).all(dim=2) | repeated, -torch.inf)
         # Where nothing promises a gain, what the relaxation cuts off (the intercept's candidates, first) goes first.
         value = value - TIE * torch.arange(value.shape[1], device=value.device)
         order = value.topk(min(count, candidates.shape[1]), dim=1).indices
@@ -81,12 +82,6 @@ def _by_influence(both: Scores, flat: Tensor, network: Network, boxes: tuple[Ten
     drop = both.intercept.clone()
     drop[flat] = torch.where(drop[flat] < 0, -influence(network, *(side.to(drop) for side in boxes)), 0.0)
     return Scores(both.score, drop)
-
-
-def _repeated(candidates: Tensor) -> Tensor:
-    """Which candidates stand in an earlier column of their row, too."""
-    same = candidates[:, :, None] == candidates[:, None, :]
-    return same.tril(diagonal=-1).any(dim=2)
 
 
 RULES = (
