@@ -69,7 +69,8 @@ def numbered(lowers: list[float], first: int) -> DomainBatch:
 def row_bytes() -> int:
     frontier = Frontier(Packing())
     frontier.push(some([0.0]))
-    return frontier.bytes
+    assert frontier._near is not None
+    return frontier._near.row_bytes
 
 
 @pytest.mark.parametrize("room", [0, 1, 3, 10, 1000])

@@ -133,11 +133,6 @@ class Frontier:
         """The lowest bound of any open domain; infinity when there is none."""
         return min((pool.lowest for pool in self._pools() if pool.used), default=INFINITE)
 
-    @property
-    def bytes(self) -> int:
-        """Memory held by open domains."""
-        return sum(pool.used * pool.row_bytes for pool in self._pools())
-
     def push(self, domains: DomainBatch) -> None:
         """Open these domains."""
         if not len(domains):
