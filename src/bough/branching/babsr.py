@@ -119,7 +119,7 @@ def _last_layer_first(ambiguous: Tensor, parts: list[slice]) -> Tensor:
 
 
 class AbstractByScores(AbstractBrancher[BaBSRMemory]):
-    """A rule that ranks ReLUs with the help of BaBSR's scores, and takes the first."""
+    """A rule whose `rank` stands on BaBSR's scores; what it ranks first is split."""
 
     def prepare(self, problem: Problem) -> BaBSRMemory:
         """The biases, which do not change."""

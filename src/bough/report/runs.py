@@ -32,7 +32,7 @@ def read_runs(paths: Iterable[Path], note: Note = lambda _: None) -> list[Entry]
         if not entries:
             note(f"{path} holds no record")
         for entry in entries:
-            key = *instance_of(entry), method_of(entry), entry.get("seed")
+            key = *instance_of(entry), method_of(entry), entry.get("seed")  # equal in two records of one run
             twice += key in found
             if key not in found or entry["error"] is None or found[key]["error"] is not None:
                 found[key] = entry

@@ -26,7 +26,7 @@ class Waiting(Arrays):
 
     rows: Arrays
     age: Tensor  # int64: the number that each was opened under
-    lower: Tensor
+    lower: Tensor  # last, since a row of a pool counts as free until this is written
 
 
 @final
@@ -61,7 +61,7 @@ class RowPool:
             self._grow()
         at = self._free[self.free - count : self.free]
         for column, more in zip(self._held.tensors(), new.tensors(), strict=True):
-            column[at] = more.to(at.device)  # `lower` last: until then the rows count as free
+            column[at] = more.to(at.device)
         self.used += count
 
     def take(self, count: int, *, lowest: bool = True) -> Waiting:

@@ -216,7 +216,7 @@ class _Duals:
         return self._tried(rows, FINE, bits, table, np.arange(len(rows)))
 
     def _tried(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Tried:
-        """Slopes by their places `which` in a table."""
+        """What slopes may prove: for the leaf in row k, those at place `which[k]` of a table."""
         members = self._here(rows)
         slopes = (table.double() / STEPS if kind == SLOPES else table)[self._here(which)]
         numbers = slopes.where(self._free[members], _cut(self._numbers[members], bits))
