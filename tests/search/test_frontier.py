@@ -69,7 +69,8 @@ def numbered(lowers: list[float], first: int) -> DomainBatch:
 def row_bytes() -> int:
     frontier = Frontier(Packing())
     frontier.push(some([0.0]))
-    return frontier.bytes
+    assert frontier._near is not None
+    return frontier._near.row_bytes
 
 
 @pytest.mark.parametrize("room", [0, 1, 3, 10, 1000])
@@ -138,7 +139,7 @@ def test_arrays_grow_and_free_rows_are_used_again():
     assert len(taken) == FIRST_CAPACITY + 10
     assert len(set(taken.depth.tolist())) == len(taken)
     assert len(frontier) == 0
-    assert len(frontier._near._lower if frontier._near else ()) <= 2 * count
+    assert len(frontier._near._held.lower if frontier._near else ()) <= 2 * count
 
 
 def test_an_empty_frontier_has_nothing_to_pick():

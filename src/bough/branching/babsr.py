@@ -31,11 +31,6 @@ class BaBSRMemory:
     bias: Tensor  # [neurons]: constant part of each ReLU's input
     first_layer_picks: int  # consecutive intercept picks in the first layer (facts 3.2, step 3)
 
-    @staticmethod
-    def of(problem: Problem) -> "BaBSRMemory":
-        """What is known before the first decision."""
-        return BaBSRMemory(problem.network, local_bias(problem.network), 0)
-
     def on(self, device: torch.device) -> "BaBSRMemory":
         """The same on the device where the domains are."""
         if self.bias.device == device:
@@ -123,19 +118,30 @@ def _last_layer_first(ambiguous: Tensor, parts: list[slice]) -> Tensor:
     return first.gather(1, layer[:, None])[:, 0]
 
 
+class AbstractByScores(AbstractBrancher[BaBSRMemory]):
+    """A rule whose `rank` stands on BaBSR's scores; what it ranks first is split."""
+
+    def prepare(self, problem: Problem) -> BaBSRMemory:
+        """The biases, which do not change."""
+        return BaBSRMemory(problem.network, local_bias(problem.network), 0)
+
+    def decide(
+        self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
+    ) -> Decision[BaBSRMemory]:
+        """The first by `rank`."""
+        memory = memory.on(domains.lower.device)
+        return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
+
+
 @final
 @dataclass(frozen=True)
-class BaBSR(AbstractBrancher[BaBSRMemory]):
+class BaBSR(AbstractByScores):
     """The paper's hand-made rule, with its preference for late layers and its two fallbacks.
 
     `worse_side` takes the lesser gain of the two children instead of the greater: the later form of the rule.
     """
 
     worse_side: bool = False
-
-    def prepare(self, problem: Problem) -> BaBSRMemory:
-        """The biases, which do not change."""
-        return BaBSRMemory.of(problem)
 
     def decide(
         self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND

@@ -7,7 +7,7 @@ it answers, the search stays right, and a choice that cannot be split is replace
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -76,17 +76,10 @@ class AbstractLookAhead(ABC):
 class NoLookAhead(AbstractLookAhead):
     """For rules that look at the domains alone."""
 
-    def estimate(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
-        """Refuse: there is no search to ask."""
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise NotImplementedError("this search does not look ahead")
 
-    def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
-        """Refuse: there is no search to ask."""
-        raise NotImplementedError("this search does not look ahead")
-
-    def children(self, rows: Tensor, neurons: Tensor) -> Tensor:
-        """Refuse: there is no search to ask."""
-        raise NotImplementedError("this search does not look ahead")
+    estimate = bound = children = _refuse
 
     def relaxed(self, domains: DomainBatch) -> None:
         """Nothing is known."""

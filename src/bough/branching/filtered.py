@@ -13,13 +13,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.branching.babsr import BaBSRMemory, Scores, scores
-from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry
+from bough.branching.babsr import AbstractByScores, BaBSRMemory, Scores, scores
+from bough.branching.base import AbstractLookAhead, RuleEntry
 from bough.branching.improvement import LEAST_GAIN
 from bough.branching.influence import influence
 from bough.domain.batch import DomainBatch
 from bough.network.graph import Network
-from bough.problem.problem import Problem
 
 TINY = 1e-12
 TIE = 1e-6
@@ -28,7 +27,7 @@ FLAT = 1e-6  # of what the relaxation cuts off: a bound so close below 0 tells n
 
 @final
 @dataclass(frozen=True)
-class Filtered(AbstractBrancher[BaBSRMemory]):
+class Filtered(AbstractByScores):
     """FSB, or with `best` given, kFSB with that many candidates by each score.
 
     `product` weighs both children by the product of what they gain, as MIP solvers do, instead of the worse child only.
@@ -36,17 +35,6 @@ class Filtered(AbstractBrancher[BaBSRMemory]):
 
     best: int | None = None
     product: bool = True
-
-    def prepare(self, problem: Problem) -> BaBSRMemory:
-        """The biases, which do not change."""
-        return BaBSRMemory.of(problem)
-
-    def decide(
-        self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
-    ) -> Decision[BaBSRMemory]:
-        """The candidate whose children promise most."""
-        memory = memory.on(domains.lower.device)
-        return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
 
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The candidates whose children promise most."""
@@ -65,7 +53,8 @@ class Filtered(AbstractBrancher[BaBSRMemory]):
         closed = (children > noise[:, None, None]).sum(dim=2)
         value = torch.where(flat[:, None], closed, self._value(children, domains.lower))
         # A layer without ambiguous ReLUs still names one; and what two scores propose may be one ReLU.
-        value = value.masked_fill((children == -torch.inf).all(dim=2) | _repeated(candidates), -torch.inf)
+        repeated = (candidates[:, :, None] == candidates[:, None, :]).tril(diagonal=-1).any(dim=2)
+        value = value.masked_fill((children == -torch.inf).all(dim=2) | repeated, -torch.inf)
         # Where nothing promises a gain, what the relaxation cuts off (the intercept's candidates, first) goes first.
         value = value - TIE * torch.arange(value.shape[1], device=value.device)
         order = value.topk(min(count, candidates.shape[1]), dim=1).indices
@@ -93,12 +82,6 @@ def _by_influence(both: Scores, flat: Tensor, network: Network, boxes: tuple[Ten
     drop = both.intercept.clone()
     drop[flat] = torch.where(drop[flat] < 0, -influence(network, *(side.to(drop) for side in boxes)), 0.0)
     return Scores(both.score, drop)
-
-
-def _repeated(candidates: Tensor) -> Tensor:
-    """Which candidates stand in an earlier column of their row, too."""
-    same = candidates[:, :, None] == candidates[:, None, :]
-    return same.tril(diagonal=-1).any(dim=2)
 
 
 RULES = (

@@ -25,10 +25,8 @@ def _inputs(domains: DomainBatch) -> int:
     return domains.signs.shape[1]
 
 
-@final
-@dataclass(frozen=True)
-class Longest(AbstractBrancher[Tensor]):
-    """The input whose interval is the largest part of what it was at the root."""
+class AbstractHalving(AbstractBrancher[Tensor]):
+    """A rule that halves inputs, and compares them with the boxes of the clauses."""
 
     needs: ClassVar[frozenset[Capability]] = HALVES
 
@@ -36,6 +34,12 @@ class Longest(AbstractBrancher[Tensor]):
         """The widths of each clause's box."""
         boxes = [problem.property.boxes[clause.box] for clause in problem.clauses]
         return torch.stack([box.upper - box.lower for box in boxes])
+
+
+@final
+@dataclass(frozen=True)
+class Longest(AbstractHalving):
+    """The input whose interval is the largest part of what it was at the root."""
 
     def decide(self, memory: Tensor, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Tensor]:
         """The first of equals."""
@@ -51,18 +55,12 @@ def shares(widths: Tensor, domains: DomainBatch, parts: InputParts) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class Smear(AbstractBrancher[Tensor]):
+class Smear(AbstractHalving):
     """The input on which the bound depends most: the size of its coefficient times the width of its interval.
 
     With every relaxation kept, that is twice what halving the input gains for the better half, and the other half gains
     nothing: the estimate of Bunel et al. without bounding any layer again.
     """
-
-    needs: ClassVar[frozenset[Capability]] = HALVES
-
-    def prepare(self, problem: Problem) -> Tensor:
-        """The widths of each clause's box."""
-        return Longest().prepare(problem)
 
     def decide(self, memory: Tensor, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Tensor]:
         """The largest product."""
@@ -77,7 +75,7 @@ class Smear(AbstractBrancher[Tensor]):
 
 @final
 @dataclass(frozen=True)
-class BaBSB(AbstractBrancher[Tensor]):
+class BaBSB(AbstractHalving):
     """Both halves of every input bounded (Bunel et al. 2018): the input whose worse half is best.
 
     Of equals, the input that is the largest part of what it was; or one that does nothing would be halved for ever.
@@ -85,12 +83,6 @@ class BaBSB(AbstractBrancher[Tensor]):
     """
 
     few: int = 40
-
-    needs: ClassVar[frozenset[Capability]] = HALVES
-
-    def prepare(self, problem: Problem) -> Tensor:
-        """The widths of each clause's box."""
-        return Longest().prepare(problem)
 
     def decide(self, memory: Tensor, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Tensor]:
         """The larger of the worse halves; of equals the one with the better other half."""

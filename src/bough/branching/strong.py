@@ -11,12 +11,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bough.branching.babsr import BaBSRMemory, scores
-from bough.branching.base import BLIND, AbstractBrancher, AbstractLookAhead, Decision, RuleEntry, highest
+from bough.branching.babsr import AbstractByScores, BaBSRMemory, scores
+from bough.branching.base import AbstractLookAhead, RuleEntry, highest
 from bough.branching.improvement import Measure, improvements
 from bough.branching.subset import Subset
 from bough.domain.batch import DomainBatch
-from bough.problem.problem import Problem
 
 Heard = Callable[[DomainBatch, Tensor, Tensor], None]
 """Told the domains, the candidates [domains, candidates] and the bounds of their children [domains, candidates, 2]."""
@@ -26,7 +25,7 @@ TIE = 1e-6  # improvements closer than this are equal: bounds found in another b
 
 @final
 @dataclass(frozen=True)
-class Strong(AbstractBrancher[BaBSRMemory]):
+class Strong(AbstractByScores):
     """The ReLU of greatest improvement (Eq. 8, or another `measure` of it), of all ambiguous ones or of a `subset`.
 
     `heard` is told the bounds of the children that every decision rests on. Where improvements are equal, as where no
@@ -37,19 +36,8 @@ class Strong(AbstractBrancher[BaBSRMemory]):
     subset: Subset | None = None
     heard: Heard | None = field(default=None, repr=False, compare=False)
 
-    def prepare(self, problem: Problem) -> BaBSRMemory:
-        """The biases, which do not change."""
-        return BaBSRMemory.of(problem)
-
-    def decide(
-        self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND
-    ) -> Decision[BaBSRMemory]:
-        """Bound the children of all candidates, and compare."""
-        memory = memory.on(domains.lower.device)
-        return Decision(self.rank(memory, domains, look, 1)[:, 0], memory)
-
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
-        """The candidates by their improvements."""
+        """Bound the children of all candidates, and compare their improvements."""
         memory = memory.on(domains.lower.device)
         ambiguous = domains.bounds.ambiguous()
         score = scores(memory.network, memory.bias, domains).score

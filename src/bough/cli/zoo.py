@@ -190,8 +190,7 @@ def _recipe(options: argparse.Namespace) -> "TrialRecipe":
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, int]:
-    by_name = {name: getattr(options, f"{name}_count") for name in DIFFICULTIES}
-    given = {name: count for name, count in by_name.items() if count is not None}
+    given = {name: count for name in DIFFICULTIES if (count := getattr(options, f"{name}_count")) is not None}
     if given and options.count is not None:
         raise BadInput("--count is of any difficulty; give either that, or --easy, --medium, --hard, --timeout-count")
     return given or {"any": 50 if options.count is None else options.count}

@@ -50,18 +50,16 @@ class ProgressLine(AbstractObserver):
     def seen(self, state: "SearchState", seconds: float) -> None:
         """Say where the search stands, if it is time to."""
         if self._due(seconds):
-            self._show(progress_text(state, seconds), seconds)
-
-    def told(self, line: str, seconds: float) -> None:
-        """Say this, if it is time to."""
-        if self._due(seconds):
-            self._show(line, seconds)
+            self.told(progress_text(state, seconds), seconds)
 
     def _due(self, seconds: float) -> bool:
         every = REFRESH if self._live is not None else LOG_EVERY
         return self._stream is not None and seconds - self._last >= every
 
-    def _show(self, line: str, seconds: float) -> None:
+    def told(self, line: str, seconds: float) -> None:
+        """Say this, if it is time to."""
+        if not self._due(seconds):
+            return
         self._last = seconds
         if self._live is not None:
             self._live.update(line)

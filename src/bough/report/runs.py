@@ -32,18 +32,13 @@ def read_runs(paths: Iterable[Path], note: Note = lambda _: None) -> list[Entry]
         if not entries:
             note(f"{path} holds no record")
         for entry in entries:
-            key = key_of(entry)
+            key = *instance_of(entry), method_of(entry), entry.get("seed")  # equal in two records of one run
             twice += key in found
             if key not in found or entry["error"] is None or found[key]["error"] is not None:
                 found[key] = entry
     if twice:
         note(f"{twice} records repeat a run (same network, property, method and seed); the latest of each counts")
     return list(found.values())
-
-
-def key_of(entry: Entry) -> tuple[object, ...]:
-    """The fields by which two records are of the same run."""
-    return entry["network"], entry["property"], method_of(entry), entry.get("seed")
 
 
 def method_of(entry: Entry) -> str:

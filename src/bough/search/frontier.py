@@ -25,87 +25,83 @@ class Waiting(Arrays):
     """Open domains in packed form, with what they are sorted by."""
 
     rows: Arrays
-    lower: Tensor
     age: Tensor  # int64: the number that each was opened under
+    lower: Tensor  # last, since a row of a pool counts as free until this is written
 
 
 @final
 class RowPool:
     """Rows in arrays that grow by doubling. A free row has an infinite bound, which no open domain has."""
 
-    def __init__(self, like: Arrays, device: torch.device) -> None:
-        self._lower = torch.full((FIRST_CAPACITY,), INFINITE, dtype=torch.float64, device=device)
-        self._age = torch.zeros(FIRST_CAPACITY, dtype=torch.int64, device=device)
-        self._rows = like.map(lambda c: torch.zeros(FIRST_CAPACITY, *c.shape[1:], dtype=c.dtype, device=device))
+    def __init__(self, like: Waiting, device: torch.device) -> None:
+        self._held = like.map(lambda c: torch.zeros(FIRST_CAPACITY, *c.shape[1:], dtype=c.dtype, device=device))
+        self._held.lower.fill_(INFINITE)
         self._free = torch.arange(FIRST_CAPACITY, device=device)  # a stack: the first `capacity - used` are free
         self.used = 0
 
     @property
     def row_bytes(self) -> int:
         """Memory of one domain."""
-        return 24 + sum(column[0].numel() * column.element_size() for column in self._rows.tensors())
+        return 8 + sum(column[0].numel() * column.element_size() for column in self._held.tensors())
 
     @property
     def free(self) -> int:
         """Rows that can be added without growing."""
-        return len(self._lower) - self.used
+        return len(self._free) - self.used
 
     @property
     def lowest(self) -> float:
         """The lowest bound held."""
-        return float(self._lower.min())
+        return float(self._held.lower.min())
 
     def push(self, new: Waiting) -> None:
         """Add these rows."""
         count = len(new.lower)
-        device = self._lower.device
         while count > self.free:
             self._grow()
         at = self._free[self.free - count : self.free]
-        for column, more in zip(self._rows.tensors(), new.rows.tensors(), strict=True):
-            column[at] = more.to(device)
-        self._age[at] = new.age.to(device)
-        self._lower[at] = new.lower.to(device)  # last: until then the rows count as free
+        for column, more in zip(self._held.tensors(), new.tensors(), strict=True):
+            column[at] = more.to(at.device)
         self.used += count
 
     def take(self, count: int, *, lowest: bool = True) -> Waiting:
         """Remove up to `count` rows with the lowest (or highest) bounds; the newest of equals first."""
         count = min(count, self.used)
-        key = self._lower
+        key = self._held.lower
         if not lowest:  # a bound of minus infinity must not look like a free row
             key = torch.where(key == INFINITE, INFINITE, (-key).clamp(max=torch.finfo(key.dtype).max))
         last = key.kthvalue(max(count, 1)).values
         near = (key <= last).nonzero()[:, 0]
-        near = near[self._age[near].argsort(descending=True)]
+        near = near[self._held.age[near].argsort(descending=True)]
         at = near[key[near].argsort(stable=True)][:count]
-        taken = Waiting(self._rows[at], self._lower[at], self._age[at])
+        taken = self._held[at]
         self._release(at)
         return taken
 
     def drop_above(self, cutoff: float) -> float:
         """Forget rows above the cutoff; the lowest bound among them."""
-        at = ((self._lower > cutoff) & (self._lower != INFINITE)).nonzero()[:, 0]
+        held = self._held.lower
+        at = ((held > cutoff) & (held != INFINITE)).nonzero()[:, 0]
         if not len(at):
             return INFINITE
-        lowest = float(self._lower[at].min())
+        lowest = float(held[at].min())
         self._release(at)
         return lowest
 
     def _release(self, at: Tensor) -> None:
         self._free[self.free : self.free + len(at)] = at
-        self._lower[at] = INFINITE
+        self._held.lower[at] = INFINITE
         self.used -= len(at)
 
     def _grow(self) -> None:
         """Double the arrays, all of them or none; the free rows' numbers stay below all used entries of the stack."""
-        old = len(self._lower)
+        old = len(self._free)
         free = self._free[: self.free]
         fresh = torch.arange(old, 2 * old, device=free.device)
         stack = torch.cat([free, fresh, torch.zeros(self.used, dtype=torch.int64, device=free.device)])
-        lower = torch.cat([self._lower, torch.full_like(self._lower, INFINITE)])
-        age = torch.cat([self._age, torch.zeros_like(self._age)])
-        rows = self._rows.map(lambda column: torch.cat([column, torch.zeros_like(column)]))
-        self._lower, self._age, self._rows, self._free = lower, age, rows, stack
+        held = self._held.map(lambda column: torch.cat([column, torch.zeros_like(column)]))
+        held.lower[old:] = INFINITE
+        self._held, self._free = held, stack
 
 
 @final
@@ -137,30 +133,24 @@ class Frontier:
         """The lowest bound of any open domain; infinity when there is none."""
         return min((pool.lowest for pool in self._pools() if pool.used), default=INFINITE)
 
-    @property
-    def bytes(self) -> int:
-        """Memory held by open domains."""
-        return sum(pool.used * pool.row_bytes for pool in self._pools())
-
     def push(self, domains: DomainBatch) -> None:
         """Open these domains."""
         if not len(domains):
             return
-        rows = self._session.pack(domains)
-        if self._near is None:
-            self._near = RowPool(rows, domains.lower.device)
         age = self.pushed + torch.arange(len(domains), device=domains.lower.device)
+        new = Waiting(self._session.pack(domains), age, domains.lower)
+        if self._near is None:
+            self._near = RowPool(new, domains.lower.device)
         self.pushed += len(domains)
-        new = Waiting(rows, domains.lower, age)
         try:
             self._near.push(new)
         except torch.OutOfMemoryError:
-            self._spill(self._near, rows)
+            self._spill(self._near, new)
             self._near.push(new)
         if self._near.used * self._near.row_bytes > self._limits[0]:
-            self._spill(self._near, rows)
+            self._spill(self._near, new)
 
-    def _spill(self, near: RowPool, like: Arrays) -> None:
+    def _spill(self, near: RowPool, like: Waiting) -> None:
         if self._far is None:
             self._far = RowPool(like, torch.device("cpu"))
         _move(near, self._far, near.used // 2, lowest=False)

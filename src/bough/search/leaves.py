@@ -20,6 +20,9 @@ from bough.verdict.check.claims import STEPS, Claims, halved_sides
 from bough.verdict.shape import MOST_TIMES, Entries
 
 Array = NDArray[Any]
+PER_LEAF = ("clause", "splits", "halvings", "weights")  # columns of `Leaves`
+PER_SPLIT = ("literals", "signs")
+PER_HALVING = ("inputs", "times", "halves")
 SHARED = 2  # times that leaves are offered slopes in common, those left over others
 COARSE_BITS, SINGLE_BITS = 45, 29  # cut off from float64's 53: what is left is 8, and float32's 24
 
@@ -120,9 +123,9 @@ def take(leaves: Leaves, rows: Array) -> Leaves:
     chosen = np.zeros(len(leaves), dtype=bool)
     chosen[rows] = True
     e, h = chosen[entries.of_split], chosen[entries.of_halving]
+    columns = {}
     kind = leaves.kind[rows]
     vector = leaves.vector[rows].copy()
-    tables = {}
     for name, table, kinds, first in (
         ("coarse", leaves.coarse, kind == SLOPES, 1),
         ("fine", leaves.fine, (kind == FINE) | (kind == DIRECT), 0),
@@ -130,23 +133,10 @@ def take(leaves: Leaves, rows: Array) -> Leaves:
         users = kinds & (vector >= first)
         used, places = np.unique(vector[users] - first, return_inverse=True)
         vector[users] = places + first
-        tables[name] = table[used]
-    return Leaves(
-        leaves.clause[rows],
-        kind,
-        vector,
-        leaves.splits[rows],
-        leaves.literals[e],
-        leaves.signs[e],
-        leaves.halvings[rows],
-        leaves.inputs[h],
-        leaves.times[h],
-        leaves.halves[h],
-        leaves.weights[rows],
-        leaves.slots,
-        tables["coarse"],
-        tables["fine"],
-    )
+        columns[name] = table[used]
+    for names, at in ((PER_LEAF, rows), (PER_SPLIT, e), (PER_HALVING, h)):
+        columns |= {name: getattr(leaves, name)[at] for name in names}
+    return replace(leaves, kind=kind, vector=vector, **columns)
 
 
 def in_parts(leaves: Leaves) -> Iterator[Leaves]:
@@ -168,10 +158,9 @@ def joined(parts: list[Leaves]) -> Leaves:
         shift = np.where(part.kind == SLOPES, np.where(part.vector > 0, coarse, 0), fine)
         vectors.append(part.vector + np.where(np.isin(part.kind, (SLOPES, FINE, DIRECT)), shift, 0))
         coarse, fine = coarse + len(part.coarse), fine + len(part.fine)
-    names = ("clause", "kind", "splits", "literals", "signs", "halvings", "inputs", "times", "halves", "weights")
+    names = (*PER_LEAF, *PER_SPLIT, *PER_HALVING, "kind", "coarse", "fine")
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    tables = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("coarse", "fine")}
-    return Leaves(vector=np.concatenate(vectors), slots=parts[0].slots, **columns, **tables)
+    return Leaves(vector=np.concatenate(vectors), slots=parts[0].slots, **columns)
 
 
 def by_duals(leaves: Leaves, evidence: Evidence) -> Iterator[Attempt]:
@@ -212,36 +201,27 @@ class _Duals:
             self._numbers.new_zeros(len(clauses), len(self._slots)).index_add(0, group, part)
             for part in (self._numbers[members].where(free, 0.0), free.double())
         )
-        table = _coarse(total / count.clamp(min=1))
-
-        def made(good: Array) -> Leaves:
-            return self._written(rows[good], SLOPES, COARSE_BITS, table, which[good])
-
-        return Tried(made, self._told(members, COARSE_BITS, (table.double() / STEPS)[group]))
+        return self._tried(rows, SLOPES, COARSE_BITS, _coarse(total / count.clamp(min=1)), which)
 
     def own(self, rows: Array) -> Tried:
         """Slopes of each leaf, in bytes."""
         members = self._here(rows)
         table = _coarse(self._numbers[members].where(self._free[members], 0.0))
-
-        def made(good: Array) -> Leaves:
-            return self._written(rows[good], SLOPES, COARSE_BITS, table, good)
-
-        return Tried(made, self._told(members, COARSE_BITS, table.double() / STEPS))
+        return self._tried(rows, SLOPES, COARSE_BITS, table, np.arange(len(rows)))
 
     def finer(self, bits: int, rows: Array) -> Tried:
         """Slopes of each leaf with all bits but some."""
         members = self._here(rows)
         table = _cut(self._numbers[members].clamp(0, 1).where(self._free[members], 0.0), bits)
+        return self._tried(rows, FINE, bits, table, np.arange(len(rows)))
 
-        def made(good: Array) -> Leaves:
-            return self._written(rows[good], FINE, bits, table, good)
-
-        return Tried(made, self._told(members, bits, table))
-
-    def _told(self, members: Tensor, bits: int, slopes: Tensor) -> Evidence:
+    def _tried(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Tried:
+        """What slopes may prove: for the leaf in row k, those at place `which[k]` of a table."""
+        members = self._here(rows)
+        slopes = (table.double() / STEPS if kind == SLOPES else table)[self._here(which)]
         numbers = slopes.where(self._free[members], _cut(self._numbers[members], bits))
-        return Evidence(self._slots, numbers, _cut(self._weights[members], bits))
+        told = Evidence(self._slots, numbers, _cut(self._weights[members], bits))
+        return Tried(lambda good: self._written(rows[good], kind, bits, table, which[good]), told)
 
     def _written(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Leaves:
         """Leaves as they are stored, with slopes by their places in a table."""

@@ -132,7 +132,8 @@ def search(run: Search) -> Result:
 
 
 def _next(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
-    if state.bounds >= _next_attack(state):
+    next_attack = 0 if state.attacked == 0 else 1000 * 100.0**state.attacked
+    if state.bounds >= next_attack:
         return attack(run, state)
     return step(run, session, state) if state.started else init(run, session, state)
 
@@ -147,10 +148,6 @@ def attack(run: Search, state: SearchState) -> SearchState:
             break
     spent = state.attack_seconds + run.deadline.elapsed() - begun
     return replace(state, attacked=state.attacked + 1, attack_seconds=spent)
-
-
-def _next_attack(state: SearchState) -> float:
-    return 0 if state.attacked == 0 else 1000 * 100.0**state.attacked
 
 
 def init(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
@@ -249,9 +246,8 @@ def _absorb(
     for observer in run.observers:
         observer.born(Family(domains, closed, opened, first, cutoff, split))
     stuck = lower[~closed & ~splittable]
-    dropped = (
-        torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)
-    )  # without a gap the cutoff is always 0
+    # Without a gap the cutoff is always 0.
+    dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)
     return replace(
         state,
         closed=min(state.closed, dropped, _least(lower[closed])),
@@ -306,11 +302,10 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
         return state
     present = boxes.unique().tolist()
     for box in present:
-        if run.problem.property.boxes[box].ball is not None:
-            in_box = (boxes == box).to(points.device)
-            points = torch.where(
-                in_box[:, None], run.problem.property.boxes[box].on(points.device).project(points), points
-            )
+        limits = run.problem.property.boxes[box]
+        if limits.ball is not None:
+            in_box = (boxes == box).to(points.device)[:, None]
+            points = torch.where(in_box, limits.on(points.device).project(points), points)
     # On a GPU float64 is slow, and a verdict needs no more than what is worth replaying.
     dtype = torch.float32 if points.is_cuda and run.goal.gap is None else torch.float64
     outputs = walk.evaluate(run.problem.network.on(points.device, dtype), points.to(dtype)).double().cpu()

@@ -4,7 +4,7 @@ On a GPU by events in its own queue, so that nobody waits for anybody; on the CP
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -35,10 +35,7 @@ class Stopwatch:
     @contextmanager
     def off(self, device: torch.device) -> Iterator[None]:
         """Do not count what happens inside, where that would be counted."""
-        if not self._running:
-            yield
-            return
-        with self._span(device, -1.0):
+        with self._span(device, -1.0) if self._running else nullcontext():
             yield
 
     @contextmanager

@@ -21,7 +21,12 @@ Leaf = tuple[int, ...]  # its literals: twice a ReLU's number, plus one where th
 
 def as_aptp(problem: Problem, certificate: Path) -> tuple[str, ...]:
     """The text of a file for every clause, from a certificate that was found valid."""
-    _check_network(problem)
+    if any(len(node.inputs) > 1 for node in problem.network.nodes):
+        raise BadInput(
+            "--aptp numbers ReLUs layer by layer, and this network is no chain of layers (it branches, or pools maxima)"
+        )
+    if not problem.network.neurons:
+        raise BadInput("--aptp writes a tree over ReLUs, and this network has none")
     trees: list[list[Leaf]] = [[] for _ in problem.property.clauses]
     with certificate.open("rb") as file:
         for chunk in read(file):
@@ -38,15 +43,6 @@ def aptp_paths(path: Path, clauses: int) -> tuple[Path, ...]:
     if clauses == 1:
         return (path,)
     return tuple(path.with_name(f"{path.stem}_{k}{path.suffix}") for k in range(clauses))
-
-
-def _check_network(problem: Problem) -> None:
-    if any(len(node.inputs) > 1 for node in problem.network.nodes):
-        raise BadInput(
-            "--aptp numbers ReLUs layer by layer, and this network is no chain of layers (it branches, or pools maxima)"
-        )
-    if not problem.network.neurons:
-        raise BadInput("--aptp writes a tree over ReLUs, and this network has none")
 
 
 def _leaves(chunk: Leaves) -> Iterator[tuple[int, Leaf]]:

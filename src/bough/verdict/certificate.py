@@ -29,6 +29,7 @@ from bough.problem.property import Property
 
 Array = NDArray[Any]
 MAGIC = b"BOUGHCT1"
+HEAD = struct.Struct(">4sIII")  # of a frame, which ends with the checksum of this and the data
 FRAME = struct.Struct(">4sIIII")
 MOST_BYTES = 1 << 28  # a chunk has at most so many bytes, decompressed
 LEVEL = 7  # zlib's level of compression: at 9, files are a tenth smaller and writing is eight times as slow
@@ -249,12 +250,8 @@ def framed(number: int, chunk: Chunk) -> bytes:
     """A chunk as it lies in the file."""
     raw = pack(chunk)
     data = zlib.compress(raw, LEVEL)
-    head = (TAGS[type(chunk)], number, len(data), len(raw))
-    return FRAME.pack(*head, _checksum(head, data)) + data
-
-
-def _checksum(head: tuple[bytes, int, int, int], data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(struct.pack(">4sIII", *head)))
+    head = HEAD.pack(TAGS[type(chunk)], number, len(data), len(raw))
+    return head + struct.pack(">I", zlib.crc32(data, zlib.crc32(head))) + data
 
 
 class Torn(Exception):
@@ -295,7 +292,7 @@ def _next(file: BinaryIO, number: int) -> tuple[bytes, bytes, Chunk]:
     data = file.read(length)
     if len(data) < length:
         raise Torn
-    if _checksum((tag, number, length, raw), data) != crc:
+    if zlib.crc32(data, zlib.crc32(head[: HEAD.size])) != crc:
         raise UnreadableCertificate(f"chunk {number} does not fit its checksum")
     return head, data, unpack(kind, _inflated(data, raw, number))
 

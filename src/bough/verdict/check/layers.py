@@ -21,17 +21,12 @@ UNIT = 2.0**-53  # one operation of float64 is off by at most this share of its 
 
 def fractions(values: Any) -> Array:
     """An array of rationals, each of them the very float64 that is given."""
-    floats = np.asarray(values, dtype=np.float64)
-    rationals = np.empty(floats.size, dtype=object)
-    rationals[:] = [Fraction(v) for v in floats.reshape(-1).tolist()]
-    return rationals.reshape(floats.shape)
+    return np.asarray(np.vectorize(Fraction, otypes=[object])(np.asarray(values, dtype=np.float64)))
 
 
 def rounded_down(values: Array) -> Array:
     """Rationals that are float64 numbers, none above what is given: bounds stay bounds, and do not grow in length."""
-    rationals = np.empty(values.size, dtype=object)
-    rationals[:] = [_down(v) for v in values.reshape(-1).tolist()]
-    return rationals.reshape(values.shape)
+    return np.asarray(np.vectorize(_down, otypes=[object])(values))
 
 
 def _down(value: Fraction | float) -> Fraction | float:
@@ -45,11 +40,9 @@ class Layers:
     """A network's operators as numpy arrays."""
 
     def __init__(self, network: Network, *, exact: bool) -> None:
-        self.network = network
         self.nodes = network.nodes
         self.exact = exact
         self.dtype: Any = object if exact else np.float64
-        self.relus, self.slices = network.relus, network.slices
         self._weights = [self._numbers(node) for node in network.nodes]
         self.rounding = 0.0 if exact else _rounding(network)
 

@@ -78,7 +78,7 @@ class Prover:
         unknown = np.full((1, self.network.neurons), np.inf)
         regions = self.settled(Where(low, high, -unknown, unknown, []))
         for kind in (ADAPTIVE, CHORD):
-            for i in self.layers.relus:
+            for i in self.network.relus:
                 regions = self.renewed(regions, i, kind)
             regions = self.settled(regions)
         return regions
@@ -91,7 +91,7 @@ class Prover:
         return Where(regions.low, regions.high, *self._met(regions, lowers, uppers), sizes, underflow)
 
     def _met(self, regions: Where, lowers: list[Array], uppers: list[Array]) -> tuple[Array, Array]:
-        sources = [self.network.nodes[i].inputs[0] for i in self.layers.relus]
+        sources = [self.network.nodes[i].inputs[0] for i in self.network.relus]
         lower, upper = regions.lower, regions.upper
         if sources:
             lower = _greater(lower, np.concatenate([lowers[j].reshape(len(lower), -1) for j in sources], axis=1))
@@ -106,7 +106,7 @@ class Prover:
         for i, node in enumerate(self.network.nodes[1:], start=1):
             ends = [(lowers[j], uppers[j]) for j in node.inputs]
             if isinstance(node.op, Relu):
-                part, (least, most) = self.layers.slices[i], ends[0]
+                part, (least, most) = self.network.slices[i], ends[0]
                 lower = _greater(regions.lower[:, part].reshape(least.shape), least)
                 upper = -_greater(-regions.upper[:, part].reshape(most.shape), -most)
                 sizes.append(sizes[node.inputs[0]])
@@ -143,7 +143,7 @@ class Prover:
 
     def renewed(self, regions: Where, relu: int, kind: int) -> Where:
         """The bounds with those of one layer's ambiguous ReLUs derived again by a kind of slopes, in every domain."""
-        part = self.layers.slices[relu]
+        part = self.network.slices[relu]
         source = self.network.nodes[relu].inputs[0]
         ambiguous = regions.ambiguous[:, part]
         count = int(ambiguous.sum(axis=1).max(initial=0))
@@ -197,7 +197,7 @@ class Prover:
                 size += np.abs(functional).reshape(domains, rows, -1) @ regions.sizes[i]
             if isinstance(node.op, Relu):
                 nu = functional.reshape(domains, rows, -1)
-                lam, lost, lost_size = self._pass(regions, self.layers.slices[i], nu, passing)
+                lam, lost, lost_size = self._pass(regions, self.network.slices[i], nu, passing)
                 total, size = total + lost, size + lost_size
                 passed: tuple[Array, ...] = (lam.reshape(functional.shape),)
             else:
@@ -273,7 +273,7 @@ class Prover:
         """Bounds derived again over each domain's own box and signs: intervals, then linear ones, layer after layer."""
         lowers, uppers, _ = self.enclose(regions)
         regions = regions.with_bounds(*self._met(regions, lowers, uppers))
-        for i in self.layers.relus:
+        for i in self.network.relus:
             for kind in (ADAPTIVE, CHORD):
                 regions = self.renewed(regions, i, kind)
         return regions
