@@ -414,6 +414,12 @@ def test_unsupported_operators_are_named(operator):
     refused(data, f"{operator.lower()}_y", operator, *SUPPORTED, error=UnsupportedOperator)
 
 
+def test_a_refusal_is_one_line_whatever_the_operator_is_called():
+    proto = onnx.load_model_from_string(model([node("Relu", "missing", "z"), node("Relu", "z")], {}, FLAT))
+    proto.graph.node[0].op_type = "Gemm*\n"
+    refused(proto.SerializeToString(), "'Gemm*\\n'", "missing")
+
+
 def test_an_operator_of_another_domain():
     proto = onnx.load_model_from_string(GOOD)
     proto.graph.node[0].domain = "com.example"

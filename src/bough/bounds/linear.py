@@ -1,10 +1,10 @@
-"""Linear bounds: functionals of a node go back to the input through relaxed ReLUs; proved bounds of them leave.
+"""Linear bounds: carry functionals of a node back to the input through relaxed ReLUs, and prove bounds of them.
 
-The bound is the Lagrangian of the network's own equations: a multiplier per node element (the coefficients met on
-the way), and at each ReLU the worst case of its graph between its bounds (`relaxation.extremes`). It is valid
-whatever the multipliers are, so computed multipliers count as exact numbers, and rounding enters only where they are
-multiplied through an operator: at most `rounding * |multiplier| . magnitude` per node, with magnitudes from the
-interval pass. That error is subtracted: every bound returned here holds in real arithmetic.
+A functional has a coefficient on each element of a node. At a ReLU, `nu` is the coefficient on its output, and `lam`
+the one that is put on its input; the least difference of the two terms between the ReLU's bounds is added to the bound
+(`relaxation.extremes`). Any `lam` gives a valid bound, so a rounded `lam` counts as exact. Rounding enters where
+coefficients pass an operator: at most `rounding * sum(|coefficient| * magnitude)` at a node, with magnitudes from
+interval bounds. That error is subtracted, so every bound returned here holds in real arithmetic.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,25 +21,26 @@ from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.property import Ball, Clause
 
-CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node held at once: 8 MiB, so that deadlines are heard
-CHUNK_ELEMENTS_CUDA = 1 << 26  # a GPU wants larger pieces
+CHUNK_ELEMENTS = 1 << 20  # float64 elements of the widest node in a chunk: the deadline is checked between chunks
+CHUNK_ELEMENTS_CUDA = 1 << 26  # a GPU is fast on larger chunks only
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Where functionals are bounded: input boxes [domains, inputs] within one ball, ReLU bounds, and magnitudes that
-    cover all of them.
+    """A region is where functionals are bounded: a batch of domains, each a box with ReLU bounds; all within one ball.
+
+    `lower` and `upper` [domains, inputs] are the boxes; magnitudes and underflow cover all domains.
     """
 
     lower: Tensor
     upper: Tensor
     bounds: Bounds
-    magnitude: list[Tensor]  # per node [*shape]
-    underflow: float  # most that functionals can lose by coefficients too small for float64, at values up to magnitude
+    magnitude: list[Tensor]  # of each node [*shape]: the largest absolute value of every element
+    underflow: float  # the most that a functional can lose by coefficients that underflow in float64
     ball: Ball | None = None
 
     def with_bounds(self, bounds: Bounds) -> "Region":
-        """The same single box for as many domains as there are bounds."""
+        """The first box of the region, once for each domain of the bounds."""
         count = bounds.lower.shape[0]
         return replace(
             self, lower=self.lower[:1].expand(count, -1), upper=self.upper[:1].expand(count, -1), bounds=bounds
@@ -47,12 +48,15 @@ class Region:
 
 
 PassRelu = Callable[[slice, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(which ReLUs, nu [domains, rows, n], lower [domains, 1, n], upper) -> (lam like nu, numbers of those that may
-lose)."""
+"""A function that chooses `lam` for the ReLUs of a layer, and says which of them may lose something.
+
+It takes the layer's place among all ReLUs, nu [domains, rows, n], and bounds [domains, 1, n]. It returns lam, shaped
+like nu, and the places (int64) in the layer of those ReLUs.
+"""
 
 
 def by_slopes(slopes: AbstractSlopes) -> PassRelu:
-    """Pass passing ReLUs unchanged, blocked ones not at all, ambiguous ones by a rule for slopes."""
+    """Make a function that sets lam to nu at passing ReLUs, to 0 at blocked ones, and by slopes at ambiguous ones."""
 
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         del part
@@ -68,8 +72,9 @@ def by_slopes(slopes: AbstractSlopes) -> PassRelu:
 
 
 def by_multipliers(multipliers: Tensor) -> PassRelu:
-    """Pass every ReLU with a given multiplier [domains, neurons]; NaN means: as if passing or blocked, losing
-    nothing.
+    """Make a function that takes lam from given multipliers [domains, neurons].
+
+    Where one is not a number, lam is nu if the ReLU is passing, and else 0.
     """
 
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +88,7 @@ def by_multipliers(multipliers: Tensor) -> PassRelu:
 
 @dataclass(frozen=True, eq=False)
 class Proved:
-    """Bounds of functionals, [domains, rows], and what is left of them at the input, [domains, rows, inputs]."""
+    """Proved bounds of functionals, [domains, rows], and the coefficients that reach the input (one axis more)."""
 
     lower: Tensor
     upper: Tensor
@@ -94,21 +99,21 @@ class Proved:
 def bound_functionals(
     network: Network,
     region: Region,
-    start: int,
-    f: Tensor,
+    node: int,
+    functionals: Tensor,
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
     *,
     below_only: bool = False,
 ) -> Proved:
-    """Bound the functionals `f` [domains, rows, elements of node `start`] over each domain of the region.
+    """Bound functionals [domains, rows, elements of the node] over each domain of the region.
 
-    `also` holds further terms of the same functionals, on earlier nodes (each node's own shape of last axis).
-
-    The upper bound is as good as the lower one only under symmetric slopes; it is valid always.
+    `also` holds further terms of the same functionals, for some earlier nodes: [domains, rows, elements of that node].
+    The upper bound is always valid, and as tight as the lower one if -nu gets the slopes of nu. With `below_only` it is
+    infinite.
     """
-    domains, rows = f.shape[:2]
-    least, greatest, magnitude = (f.new_zeros(domains, rows) for _ in range(3))
+    domains, rows = functionals.shape[:2]
+    least, greatest, magnitude = (functionals.new_zeros(domains, rows) for _ in range(3))
 
     def visit(i: int, arriving: Tensor) -> None:
         op = network.nodes[i].op
@@ -125,17 +130,18 @@ def bound_functionals(
         nu = arriving.reshape(domains, rows, -1)
         lam, columns = pass_relu(part, nu, lower, upper)
         if len(columns):
-            n, m, low, high = nu[..., columns], lam[..., columns], lower[..., columns], upper[..., columns]
-            worst, best = extremes(n, m, low, high, below_only=below_only)
-            least.add_(worst.sum(-1))
-            if best is not None:
-                greatest.add_(best.sum(-1))
-            magnitude.add_((m.abs() * torch.maximum(low.abs(), high.abs()) + n.abs() * high.relu()).sum(-1))
+            out, into, low, high = nu[..., columns], lam[..., columns], lower[..., columns], upper[..., columns]
+            least_gap, greatest_gap = extremes(out, into, low, high, below_only=below_only)
+            least.add_(least_gap.sum(-1))
+            if greatest_gap is not None:
+                greatest.add_(greatest_gap.sum(-1))
+            # What the two terms can be, in size; their difference rounds by a share of that.
+            magnitude.add_((into.abs() * torch.maximum(low.abs(), high.abs()) + out.abs() * high.relu()).sum(-1))
         return lam.reshape(arriving.shape)
 
-    seed = f.reshape(domains * rows, *network.nodes[start].shape)
+    seed = functionals.reshape(domains * rows, *network.nodes[node].shape)
     more = {i: t.reshape(domains * rows, *network.nodes[i].shape) for i, t in (also or {}).items()}
-    g = walk.backward(network, start, seed, relu, visit, more).reshape(domains, rows, -1)
+    g = walk.backward(network, node, seed, relu, visit, more).reshape(domains, rows, -1)
     inputs = proved_range(g, region.lower, region.upper, region.ball, network.rounding)
     error = network.rounding * (magnitude + inputs.magnitude) + region.underflow
     upper = torch.full_like(error, torch.inf) if below_only else greatest + inputs.greatest + error
@@ -143,7 +149,7 @@ def bound_functionals(
 
 
 def bound_clause(network: Network, region: Region, clause: Clause, weights: Tensor, pass_relu: PassRelu) -> Tensor:
-    """Proved lower bounds [domains, n] of `weights . (coefficients @ y - offsets)`, for weights [domains, n, rows]."""
+    """Proved lower bounds [domains, n] of weighted sums of a clause's row margins, for weights [domains, n, rows]."""
     return proved_rows(network, region, clause.coefficients, clause.offsets, weights, pass_relu).lower
 
 
@@ -156,10 +162,9 @@ def proved_rows(
     pass_relu: PassRelu,
     also: Mapping[int, Tensor] | None = None,
 ) -> Proved:
-    """Combine rows [domains, rows, outputs] less offsets by weights, and bound the combinations.
+    """Bound weighted sums of rows [domains, rows, outputs] less their offsets.
 
-    Rows and offsets may differ from domain to domain. Combining the rows rounds too; what that can change is bounded
-    by the outputs' magnitude, and subtracted.
+    Each domain may have rows and offsets of its own. The weighted sum rounds, too; a bound on that error is subtracted.
     """
     last = len(network.nodes) - 1
     proved = bound_functionals(network, region, last, weights @ coefficients, pass_relu, also, below_only=True)
@@ -172,8 +177,8 @@ def proved_rows(
 def bound_elements(
     network: Network, region: Region, node: int, elements: Tensor, slopes: AbstractSlopes, deadline: Deadline
 ) -> Bounds:
-    """Bound some elements of a node over each domain: lower and upper [domains, elements], in chunks that fit
-    memory.
+    """Bound some elements of a node over each domain, [domains, elements], in chunks; the deadline is checked before
+    each.
     """
     domains = region.lower.shape[0]
     size = network.nodes[node].size

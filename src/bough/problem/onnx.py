@@ -182,7 +182,7 @@ def _lookup(node: NodeProto, name: str, values: dict[str, Result], stored: Mappi
     if name not in values:
         if name not in stored:
             raise NetworkError(
-                f"node {_title(node)!r} ({node.op_type}) reads tensor {name!r}, which nothing before it produces"
+                f"node {_title(node)!r} ({node.op_type!r}) reads tensor {name!r}, which nothing before it produces"
             )
         values[name] = _array(stored[name], name)
     return values[name]

@@ -1,7 +1,7 @@
-"""Branch and bound, the paper's Algorithm 1, as one loop for every bounder and brancher.
+"""Branch and bound, the paper's Algorithm 1, as one loop for every bounder and branching rule.
 
-`init`, then `step` until `finished`, then `result`. Deciding the sign is the special case of the paper's Appendix A:
-the global upper bound starts at 0 and the search stops at the first counterexample.
+`attack` comes first, then `init`, then `step` until `finished`, then `result`; `attack` runs again between steps. To
+decide the sign only (the paper's Appendix A), the cutoff is 0 and the search stops at the first counterexample.
 """
 
 import math
@@ -28,12 +28,12 @@ from bough.search.stopwatch import Stopwatch
 from bough.verdict.counterexample import Counterexample, replay
 from bough.verdict.result import Result, Verdict
 
-REPLAYS = 8  # most points of one batch handed to the runtime
+REPLAYS = 8  # the runtime is asked about at most so many points of a batch
 
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """What the open domains may take, on the device and beyond it on the host."""
+    """The bytes that open domains may take: on the device first, then on the host."""
 
     device_bytes: float = float("inf")
     host_bytes: float = float("inf")
@@ -41,12 +41,12 @@ class MemoryLimits:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is searched for: the sign (`gap=None`), or the minimum to within a gap."""
+    """A goal is the sign of the least margin (`gap=None`), or the least margin to within a gap."""
 
     gap: float | None = None
 
     def cutoff(self, upper: float) -> float:
-        """Domains with a lower bound above this need no further work."""
+        """The number above which a bound closes a domain, when `upper` is the least margin found."""
         return 0.0 if self.gap is None else upper - self.gap
 
 
@@ -55,10 +55,10 @@ class SearchState:
     """Everything a search knows between two steps."""
 
     frontier: Frontier
-    memory: object  # the brancher's
-    upper: float = float("inf")  # least margin seen at a point; at or below 0 is unsafe
-    closed: float = float("inf")  # least lower bound of a closed domain
-    stuck: float = float("inf")  # least lower bound of a domain that can be neither split nor closed
+    memory: object  # of the branching rule
+    upper: float = float("inf")  # least margin that was computed at a point, before any replay
+    least_closed: float = float("inf")  # least bound of a closed domain
+    least_stuck: float = float("inf")  # least bound of a domain that can be neither split nor closed
     stuck_domains: int = 0
     root_lower: float = float("-inf")
     counterexample: Counterexample | None = None
@@ -68,18 +68,18 @@ class SearchState:
     attacked: int = 0  # how often the falsifier was run
     attack_seconds: float = 0.0
     started: bool = False  # whether the root was bounded
-    error: float = 0.0  # most that execution was last found to be off by in a domain about to be closed
-    deciding: Stopwatch = field(default_factory=Stopwatch)  # time for decisions, without the children they keep
+    float32_error: float = 0.0  # largest error of a float32 run in the last domains that were to be closed
+    deciding: Stopwatch = field(default_factory=Stopwatch)  # the rule's time, without children that the search keeps
 
     @property
     def lower(self) -> float:
-        """The global lower bound."""
-        return min(self.frontier.lowest, self.stuck, self.closed)
+        """The lower bound on the least margin over all domains."""
+        return min(self.frontier.lowest, self.least_stuck, self.least_closed)
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The strategies of one search on one problem."""
+    """A search holds a problem, the strategies to decide it, and the limits of the run."""
 
     problem: Problem
     bounder: AbstractBounder
@@ -89,19 +89,19 @@ class Search:
     goal: Goal = field(default_factory=Goal)
     batch: int = 1  # domains split in one step
     memory: MemoryLimits = field(default_factory=MemoryLimits)
-    most_bounds: float = float("inf")  # no step begins after so many
+    most_bounds: float = float("inf")  # once so many bounds are computed, no step begins
     observers: tuple[AbstractObserver, ...] = ()
-    witness: AbstractWitness | None = None  # writes down why domains are closed, and has the last word on it
-    execution: Execution | None = None  # if given, `verified` has to hold for float32 execution, too
+    witness: AbstractWitness | None = None  # writes the certificate; what it can prove closes a domain
+    execution: Execution | None = None  # if given, `verified` also holds for every float32 run of the network
 
     @cached_property
     def boxes(self) -> Tensor:
-        """The number of every clause's input box."""
+        """For every clause, the place of its box in the property."""
         return torch.tensor([clause.box for clause in self.problem.clauses])
 
 
 def search(run: Search) -> Result:
-    """Run a whole search. Running out of time and Ctrl-C end it with what is known so far."""
+    """Run a search to its end; a limit or Ctrl-C ends it early, with what is known by then."""
     session = run.bounder.prepare(run.problem, run.witness)
     reason = None
     frontier = Frontier(session, run.memory.device_bytes, run.memory.host_bytes)
@@ -126,7 +126,7 @@ def search(run: Search) -> Result:
     except (MemoryError, RuntimeError) as error:
         if not ran_out(error):
             raise
-        reason = Verdict.UNKNOWN, "the machine's memory is too small for this network, or used by others"
+        reason = Verdict.UNKNOWN, "the machine has too little free memory for this network"
     notes = {**session.notes(), "decision_seconds": state.deciding.seconds(), **run.brancher.notes(state.memory)}
     return replace(result(run, state, reason), notes=notes, remarks=run.brancher.remarks(state.memory))
 
@@ -139,15 +139,15 @@ def _next(run: Search, session: AbstractSession, state: SearchState) -> SearchSt
 
 
 def attack(run: Search, state: SearchState) -> SearchState:
-    """Try the falsifier: before anything is bounded, after 100,000 bounds, then at each hundredfold of these."""
-    begun = run.deadline.elapsed()
+    """Run the attack once: before anything is bounded, after 100,000 bounds, after 10 million, and so on."""
+    start_seconds = run.deadline.elapsed()
     for box, points in run.falsifier.candidates(run.problem, run.deadline, state.attacked):
         run.deadline.check()
         state = _try_points(run, state, torch.full((len(points),), box), points)
         if finished(run, state):
             break
-    spent = state.attack_seconds + run.deadline.elapsed() - begun
-    return replace(state, attacked=state.attacked + 1, attack_seconds=spent)
+    seconds = state.attack_seconds + run.deadline.elapsed() - start_seconds
+    return replace(state, attacked=state.attacked + 1, attack_seconds=seconds)
 
 
 def init(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
@@ -158,7 +158,7 @@ def init(run: Search, session: AbstractSession, state: SearchState) -> SearchSta
 
 
 def step(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
-    """Split the worst domains and bound their children (Algorithm 1, lines 6-18)."""
+    """Split the domains with the lowest bounds, and bound their children (Algorithm 1, lines 6-18)."""
     domains = state.frontier.pick(run.batch)
     numbers = state.frontier.picked
     try:
@@ -171,21 +171,22 @@ def step(run: Search, session: AbstractSession, state: SearchState) -> SearchSta
         neurons = _possible(session.splittable(domains), decision.neurons)
         bounded, order = ahead.split(neurons)
         branches = state.branches + 2 * len(domains)
-        spent = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + ahead.count)
-        return _absorb(run, session, spent, bounded, Split(domains, numbers, neurons, order, decision))
+        # The bounds that the rule asked for; those of the children are counted with the children.
+        counted = replace(state, memory=decision.memory, branches=branches, bounds=state.bounds + ahead.count)
+        return _absorb(run, session, counted, bounded, Split(domains, numbers, neurons, order, decision))
     except BaseException:
         state.frontier.push(domains)  # an unfinished step leaves its domains open
         raise
 
 
 def finished(run: Search, state: SearchState) -> bool:
-    """Whether there is nothing left to do; a minimum is searched beyond the first counterexample."""
+    """Whether the search is over; a search for the least margin goes on after a counterexample."""
     refuted = state.counterexample is not None and run.goal.gap is None
     return refuted or (state.started and len(state.frontier) == 0)
 
 
 def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None) -> Result:
-    """What the state amounts to."""
+    """The result that a state stands for; `stopped` says why the search ended early, if it did."""
     if state.counterexample is not None:
         verdict = Verdict.FALSIFIED
         why = "a counterexample was found and replayed"
@@ -193,12 +194,12 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
         verdict, why = stopped
     elif state.stuck_domains:
         verdict = Verdict.UNKNOWN
-        why = f"{state.stuck_domains} domains are too close to zero to be decided in floating point"
+        why = f"the bounds of {state.stuck_domains} domains are too close to the cutoff for floating point"
         if run.execution is not None:
             why += ", or safe only in real arithmetic (--semantics real)"
-    elif not state.lower > 0:  # only when a minimum was asked for: it is known, its sign is not
+    elif not state.lower > 0:  # only if the least margin was asked for
         verdict = Verdict.UNKNOWN
-        why = "the least margin is closer to 0 than the gap, or could not be replayed"
+        why = "the least margin is within the gap of 0, or no replay confirmed its point"
     else:
         sense = "in real arithmetic" if run.execution is None else "in any float32 execution"
         verdict = Verdict.VERIFIED
@@ -222,7 +223,7 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
 def _absorb(
     run: Search, session: AbstractSession, state: SearchState, bounded: Bounded, split: Split | None = None
 ) -> SearchState:
-    """Prune, keep open, and try the points that the bounder offers."""
+    """Try the bounder's points, close domains above the cutoff, and keep the others open or stuck."""
     domains = bounded.domains
     boxes = run.boxes[domains.clause[bounded.owners()].cpu()]
     state = replace(
@@ -236,7 +237,7 @@ def _absorb(
     if run.witness is not None:
         lower = run.witness.proved(session, replace(domains, lower=lower), cutoff, run.deadline)
     domains = replace(domains, lower=lower)
-    closed = (lower > cutoff) | (lower == torch.inf)
+    closed = (lower > cutoff) | (lower == torch.inf)  # the cutoff is infinite, too, until a margin is known
     if run.execution is not None and bool(closed.any()):
         closed, state = _executed(run, run.execution, session, state, domains, closed)
     splittable = session.splittable(domains).any(dim=1)
@@ -246,19 +247,19 @@ def _absorb(
     for observer in run.observers:
         observer.born(Family(domains, closed, opened, first, cutoff, split))
     stuck = lower[~closed & ~splittable]
-    # Without a gap the cutoff is always 0.
-    dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)
+    # A cutoff that sinks closes open domains, too; without a gap it is always 0.
+    least_dropped = torch.inf if run.goal.gap is None else state.frontier.prune(cutoff)
     return replace(
         state,
-        closed=min(state.closed, dropped, _least(lower[closed])),
-        stuck=min(state.stuck, _least(stuck)),
+        least_closed=min(state.least_closed, least_dropped, _least(lower[closed])),
+        least_stuck=min(state.least_stuck, _least(stuck)),
         stuck_domains=state.stuck_domains + len(stuck),
     )
 
 
 def _aim(run: Search, state: SearchState) -> float:
-    """The bound to reach: the cutoff, and what execution was last found to be off by."""
-    return run.goal.cutoff(state.upper) + (state.error if math.isfinite(state.error) else 0.0)
+    """The bound to reach: the cutoff plus the last error of a float32 run."""
+    return run.goal.cutoff(state.upper) + (state.float32_error if math.isfinite(state.float32_error) else 0.0)
 
 
 def _executed(
@@ -269,23 +270,23 @@ def _executed(
     domains: DomainBatch,
     closed: Tensor,
 ) -> tuple[Tensor, SearchState]:
-    """Which of the domains to be closed stay so under float32 execution: their bound exceeds all it can be off by."""
+    """Which of the closed domains stay closed: their bound exceeds the cutoff by more than a float32 run's error."""
     run.deadline.check()
     numbers = closed.nonzero()[:, 0]
     errors = execution.errors(domains[numbers], session)
     lower = domains.lower[numbers]
-    safe = (lower > run.goal.cutoff(state.upper) + errors) | (lower == torch.inf)
+    proved = (lower > run.goal.cutoff(state.upper) + errors) | (lower == torch.inf)
     finite = errors[errors.isfinite()]
-    worst = float(finite.max()) if len(finite) else state.error
-    return closed.index_put((numbers,), safe), replace(state, error=worst)
+    worst = float(finite.max()) if len(finite) else state.float32_error
+    return closed.index_put((numbers,), proved), replace(state, float32_error=worst)
 
 
 def _possible(splittable: Tensor, choices: Tensor) -> Tensor:
-    """The choices [domains], replaced by the first possible one wherever a rule chose one that cannot be split."""
+    """The rule's choices [domains]; for one that cannot be split, the first ReLU or input that can."""
     valid = (choices >= 0) & (choices < splittable.shape[1])
-    safe = torch.where(valid, choices, 0)
-    good = valid & splittable.gather(1, safe[:, None])[:, 0]
-    return torch.where(good, safe, splittable.int().argmax(dim=1))
+    known = torch.where(valid, choices, 0)
+    good = valid & splittable.gather(1, known[:, None])[:, 0]
+    return torch.where(good, known, splittable.int().argmax(dim=1))
 
 
 def _least(values: Tensor) -> float:
@@ -293,10 +294,10 @@ def _least(values: Tensor) -> float:
 
 
 def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) -> SearchState:
-    """Evaluate points by every clause of their box; unsafe ones are replayed (best first) before they count.
+    """Compute the margins of points, and replay unsafe points, those of least margin first.
 
-    Before anything is split, the best so far is replayed even if it is safe here: the runtime rounds, and may find it
-    unsafe.
+    The least margin lowers `upper` at once; only a replayed point is a counterexample. Before anything is split, the
+    point of least margin is replayed even if its margin is above 0: the runtime rounds, and may find it unsafe.
     """
     if not len(points):
         return state
@@ -306,7 +307,7 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
         if limits.ball is not None:
             in_box = (boxes == box).to(points.device)[:, None]
             points = torch.where(in_box, limits.on(points.device).project(points), points)
-    # On a GPU float64 is slow, and a verdict needs no more than what is worth replaying.
+    # On a GPU float64 is slow, and float32 is enough to choose points for a replay.
     dtype = torch.float32 if points.is_cuda and run.goal.gap is None else torch.float64
     outputs = walk.evaluate(run.problem.network.on(points.device, dtype), points.to(dtype)).double().cpu()
     margins = torch.full((len(points),), torch.inf, dtype=torch.float64)
@@ -316,9 +317,10 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     best = state.upper
     state = replace(state, upper=min(best, float(margins.min())))
     if state.counterexample is not None and not state.upper < best:
-        return state  # a minimum is asked for, and the counterexample at hand is the least so far
+        return state  # the counterexample already has the least margin
+    first_look = state.branches == 0 and state.upper < best
     for rank, k in enumerate(margins.argsort()[:REPLAYS].tolist()):
-        if float(margins[k]) > 0 and not (rank == 0 and state.branches == 0 and state.upper < best):
+        if float(margins[k]) > 0 and not (rank == 0 and first_look):
             break
         counterexample = replay(run.problem, points[k].cpu().numpy(), int(boxes[k]))
         if counterexample is not None:
