@@ -83,8 +83,8 @@ def leftovers(folder: Path) -> list[Path]:
     ("error", "words"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), "the device's memory is too small"),
-        (MemoryError(), "the machine's memory is too small"),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate"), "the machine's memory"),
+        (MemoryError(), "the machine has too little free memory"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate"), "the machine has too little free memory"),
     ],
 )
 @pytest.mark.parametrize("after", [0, 1, 3])

@@ -35,7 +35,7 @@ def test_before_and_after_the_root() -> None:
     assert progress_text(state(started=False), 3.4) == "bounding the root   3 s"
     text = progress_text(state(), 12.3)
     assert text == "2 open domains   bound - (root -2.5)   6 branches   depth 3   12 s"
-    assert "bound 1.25 (" in progress_text(state(frontier=Frontier(Packing()), closed=1.25), 0.0)
+    assert "bound 1.25 (" in progress_text(state(frontier=Frontier(Packing()), least_closed=1.25), 0.0)
 
 
 def test_a_log_gets_a_line_now_and_then() -> None:
