@@ -90,7 +90,7 @@ class AbstractIntermediate(ABC):
 
     @abstractmethod
     def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
-        """Bounds after the ReLUs `neurons` [domains, splits] were split, whose own bounds `where` already has."""
+        """Bounds after the ReLUs `neurons` [domains, splits] were split; the region already has the bounds of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
