@@ -303,10 +303,10 @@ class Given(AbstractIntermediate):
         del network, box, deadline, witness
         return self.root
 
-    def after_split(self, network: Network, where: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
+    def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """As they are."""
         del network, neurons, deadline
-        return where.bounds
+        return region.bounds
 
 
 def lp_bounds(case: Case, seconds: float) -> list[float]:

@@ -36,7 +36,7 @@ class Clock:
     """Seconds of a rule's own work and of what it asked the search for, and how many decisions it made."""
 
     own: float = 0.0
-    asked: float = 0.0
+    search: float = 0.0
     decisions: int = 0
     clock: Deadline = field(default_factory=Deadline.never)
 
@@ -58,7 +58,7 @@ class Asking:
         self._begun = self._clock.now()
 
     def __exit__(self, *_: object) -> None:
-        self._clock.asked += self._clock.now() - self._begun
+        self._clock.search += self._clock.now() - self._begun
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class Stopwatch(AbstractBrancher[Any]):
 
     def decide(self, memory: Any, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Any]:
         """The rule's decision."""
-        clock, before = self.clock, self.clock.asked
+        clock, before = self.clock, self.clock.search
         begun = clock.now()
         decision = self.rule.decide(memory, domains, TimedLookAhead(look, clock, look.cutoff))
-        clock.own += clock.now() - begun - (clock.asked - before)
+        clock.own += clock.now() - begun - (clock.search - before)
         clock.decisions += len(domains)
         return decision
 
@@ -157,7 +157,7 @@ def _per(clock: Clock, rest: float, bounds: int) -> tuple[float | None, float | 
     """Milliseconds for each decision, and for each bound."""
     if not clock.decisions:
         return None, None, None
-    return 1e3 * clock.own / clock.decisions, 1e3 * clock.asked / clock.decisions, 1e3 * rest / max(bounds, 1)
+    return 1e3 * clock.own / clock.decisions, 1e3 * clock.search / clock.decisions, 1e3 * rest / max(bounds, 1)
 
 
 def results(runs: list[Run]) -> Results:

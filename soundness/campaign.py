@@ -46,7 +46,7 @@ class Tally:
     verdicts: Counter[str] = field(default_factory=Counter)
     families: Counter[str] = field(default_factory=Counter)
     rules: set[str] = field(default_factory=set)
-    found: list[Found] = field(default_factory=list)
+    disagreements: list[Found] = field(default_factory=list)
 
     def add(self, news: Found) -> None:
         """What is known of one case."""
@@ -56,11 +56,11 @@ class Tally:
             self.verdicts[word] += 1
             self.families[family] += 1
             self.rules.add(rule)
-        self.found += news["found"]
+        self.disagreements += news["found"]
 
     def __str__(self) -> str:
         trials = sum(self.verdicts.values())
-        return f"{self.cases:,} cases, {trials:,} verdicts, {len(self.found)} disagreements"
+        return f"{self.cases:,} cases, {trials:,} verdicts, {len(self.disagreements)} disagreements"
 
 
 def tried(case: Case) -> list[tuple[Engine, str, list[str]]]:
@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"networks: {', '.join(f'{name} {n:,}' for name, n in sorted(tally.kinds.items()))}")
     for word, count in sorted(tally.verdicts.items()):
         print(f"  {count:6,}  {word}")
-    return 1 if tally.found else 0
+    return 1 if tally.disagreements else 0
 
 
 if __name__ == "__main__":

@@ -349,9 +349,9 @@ def _tree(name: str, change: Callable[[Subject, tuple[int, int], Random], list[C
 
 
 def _mine(subject: Subject, leaf: tuple[int, int]) -> Leaves:
-    found = subject.chunks[leaf[0]]
-    assert isinstance(found, Leaves)
-    return found
+    leaves = subject.chunks[leaf[0]]
+    assert isinstance(leaves, Leaves)
+    return leaves
 
 
 def _flipped_split(subject: Subject, leaf: tuple[int, int], random: Random) -> list[Chunk] | None:

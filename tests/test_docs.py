@@ -48,8 +48,8 @@ def defined(page: str, *numbers: int) -> dict[str, Any]:
 def in_contributing(words: str) -> str:
     """The block of Python in CONTRIBUTING.md that has these words."""
     text = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    found = re.findall(r"^   ```python\n(.*?)^   ```", text, flags=re.MULTILINE | re.DOTALL)
-    (block,) = [textwrap.dedent(block) for block in found if words in block]
+    blocks = re.findall(r"^   ```python\n(.*?)^   ```", text, flags=re.MULTILINE | re.DOTALL)
+    (block,) = [textwrap.dedent(block) for block in blocks if words in block]
     return block
 
 

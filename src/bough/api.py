@@ -53,10 +53,10 @@ def load_network(network: str | Path | nn.Module, input_shape: Sequence[int] | N
         raise type(error)(f"{network}: {error}") from error
 
 
-def load_problem(loaded: LoadedNetwork, asked: str | Path | Property) -> Problem:
+def load_problem(loaded: LoadedNetwork, source: str | Path | Property) -> Problem:
     """Join a network and a property; the network is held against its runtime at random points, and in the first box."""
-    prop = asked if isinstance(asked, Property) else read_property(asked)
-    name = "property" if isinstance(asked, Property) else str(asked)
+    prop = source if isinstance(source, Property) else read_property(source)
+    name = "property" if isinstance(source, Property) else str(source)
     problem = Problem(loaded.network, prop, loaded.reference, loaded.name, name)
     compare(loaded.network, loaded.reference, points=COMPARED)
     compare(loaded.network, loaded.reference, points=COMPARED, box=prop.boxes[0])
@@ -126,7 +126,7 @@ def robustness(  # noqa: PLR0913 - the words in which the question is asked
     alone = tuple(pixels.shape[1:]) if pixels.ndim == IMAGE_AXES + 1 and len(pixels) == 1 else tuple(pixels.shape)
     loaded = load_network(network, alone)
     pixels = fitted(pixels, loaded.network.input_shape)
-    asked = image_property(
+    prop = image_property(
         pixels, index(label), eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip, norm=norm
     )
-    return solve(load_problem(loaded, asked), chosen)
+    return solve(load_problem(loaded, prop), chosen)

@@ -37,10 +37,10 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_every_benchmark_has_its_share_and_at_least_a_few() -> None:
-    found = shares(SIZES, 60)
-    assert sum(found.values()) == 60
-    assert all(4 <= found[name] <= size for name, size in SIZES.items())
-    assert found["acasxu_2023"] > found["mnist_fc"] > found["oval21"]
+    counts = shares(SIZES, 60)
+    assert sum(counts.values()) == 60
+    assert all(4 <= counts[name] <= size for name, size in SIZES.items())
+    assert counts["acasxu_2023"] > counts["mnist_fc"] > counts["oval21"]
     assert shares(SIZES, 10_000) == SIZES
     assert sum(shares(SIZES, 3).values()) == 3
 

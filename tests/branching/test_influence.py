@@ -37,8 +37,8 @@ def by_loops(weight: Rows, bias: list[float], lower: list[float], upper: list[fl
 def boxes(seed: int, inputs: int, count: int = 3) -> tuple[Tensor, Tensor]:
     """Some boxes, each with an input that is fixed."""
     g = generator(seed)
-    found = [box_around(g, inputs) for _ in range(count)]
-    lower, upper = torch.stack([b.lower for b in found]), torch.stack([b.upper for b in found])
+    regions = [box_around(g, inputs) for _ in range(count)]
+    lower, upper = torch.stack([b.lower for b in regions]), torch.stack([b.upper for b in regions])
     upper[:, 0] = lower[:, 0]
     return lower, upper
 

@@ -112,9 +112,9 @@ def test_edges_of_the_improvement():
 @given(st.floats(LEAST_GAIN, 1), st.floats(LEAST_GAIN, 1))
 def test_trees_in_single_precision(low, high):
     """What a GPU works with; the measure lies between two means."""
-    found = float(as_large_a_tree(tensor([[low, high]]).float()))
-    assert found == pytest.approx(float(as_large_a_tree(tensor([[low, high]]))), rel=1e-4)
-    assert math.sqrt(low * high) * (1 - 1e-4) <= found <= (low + high) / 2 * (1 + 1e-4)
+    size = float(as_large_a_tree(tensor([[low, high]]).float()))
+    assert size == pytest.approx(float(as_large_a_tree(tensor([[low, high]]))), rel=1e-4)
+    assert math.sqrt(low * high) * (1 - 1e-4) <= size <= (low + high) / 2 * (1 + 1e-4)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 0.1), (0.05, 0.2), (0.02, 0.5)])
@@ -195,10 +195,10 @@ def test_equal_improvements_are_decided_by_babsr_and_then_by_number(monkeypatch)
 
 def test_what_is_listed_is_what_is_tried():
     tried = tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]) > 0
-    found = listed(tried)
-    assert found.shape == (3, 2)
-    assert found[0].tolist() == [1, 3]
-    assert found[2, 0] == 0
+    indices = listed(tried)
+    assert indices.shape == (3, 2)
+    assert indices[0].tolist() == [1, 3]
+    assert indices[2, 0] == 0
     assert listed(tried[1:2]).shape == (1, 0)
 
 

@@ -201,8 +201,8 @@ def test_the_margin_moves_the_variant_only():
 
 @given(st.lists(st.integers(0, 4), max_size=30))
 def test_earlier_ones_are_counted(numbers):
-    found = _earlier(torch.tensor(numbers, dtype=torch.int64)).tolist()
-    assert found == [numbers[:k].count(n) for k, n in enumerate(numbers)]
+    counts = _earlier(torch.tensor(numbers, dtype=torch.int64)).tolist()
+    assert counts == [numbers[:k].count(n) for k, n in enumerate(numbers)]
 
 
 def test_models_that_cannot_learn_change_nothing():

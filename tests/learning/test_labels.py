@@ -148,8 +148,8 @@ def test_any_network_gives_samples(kind, seed):
 class Seen(AbstractObserver):
     """Keeps the domains, and asks everything of each on its own."""
 
-    def __init__(self, asked: Problem, bounder: AbstractBounder) -> None:
-        self.asked, self.session = asked, bounder.prepare(asked)
+    def __init__(self, problem: Problem, bounder: AbstractBounder) -> None:
+        self.problem, self.session = problem, bounder.prepare(problem)
         self.domains: list[DomainBatch] = []
         self.looks: list[AbstractLookAhead] = []
         self.session.root(0.0, NEVER)

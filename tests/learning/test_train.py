@@ -286,10 +286,10 @@ def test_figures_by_depth():
 def test_what_is_learnt_follows_the_measure(lessons):
     samples = lessons[0].parts[0]
     model = Told(lambda _, scene: scene.upper)
-    found = {
+    sums = {
         float(losses(model, samples, replace(QUICK, measure=m), LessonTally(CPU)).sum()) for m in ("mean", "min", "max")
     }
-    assert len(found) > 1
+    assert len(sums) > 1
 
 
 # The command

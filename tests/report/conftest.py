@@ -12,5 +12,5 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     command = find_browser()
     if command is None:
         pytest.skip("there is no Chromium here: apt-get install chromium, or name one in BOUGH_BROWSER")
-    with Browser(command, tmp_path_factory.mktemp("profile")) as found:
-        yield found
+    with Browser(command, tmp_path_factory.mktemp("profile")) as browser:
+        yield browser

@@ -136,11 +136,11 @@ def watch(above: float = np.inf, found: Callable[[Array], bool] = lambda _: Fals
 def test_a_mixed_program_is_solved_to_whole_numbers():
     solutions: list[Array] = []
 
-    def found(columns: Array) -> bool:
+    def collect(columns: Array) -> bool:
         solutions.append(columns)
         return False
 
-    solution = HighsMixed().minimise(knapsack(), watch(found=found), NEVER)
+    solution = HighsMixed().minimise(knapsack(), watch(found=collect), NEVER)
     assert solution.ending is Ending.OPTIMAL
     assert solution.bound == pytest.approx(-4.0)
     assert solution.nodes >= 0

@@ -18,7 +18,7 @@ class Mirror:
     cuts: list[int] = field(default_factory=list)  # bytes after which the next answers break off
     shift: int = 0  # how far beside the asked range the answer lies
     url: str = ""
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             byte_range = self.headers.get("Range")
-            mirror.asked.append((self.path[1:], byte_range))
+            mirror.requests.append((self.path[1:], byte_range))
             contents = mirror.files.get(self.path[1:])
             if contents is None:
                 self.send_error(404)

@@ -199,9 +199,9 @@ def test_download_into_the_cache(
     with serving(Mirror(published(tiny))) as mirror:
         dataset = publish(published(tiny), mirror.url)
         check_same(load(tiny.name, "test", progress=lambda *news: reports.append(news)), arrays(tiny), "test")
-        count = len(mirror.asked)
+        count = len(mirror.requests)
         check_same(load(tiny.name, "test", download=False), arrays(tiny), "test")
-        assert len(mirror.asked) == count
+        assert len(mirror.requests) == count
     names = sorted(file.name for file in dataset.published("test"))
     assert sorted(path.name for path in cache.iterdir()) == names
     assert sorted(name for name, done, total in reports if done == total) == names

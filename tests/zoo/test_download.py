@@ -56,7 +56,7 @@ def test_download_into_a_new_folder_with_progress(tmp_path: Path, mirror: Mirror
 def test_what_is_there_is_not_asked_for(tmp_path: Path, mirror: Mirror) -> None:
     fetch(FILE, (mirror.url,), tmp_path)
     fetch(FILE, (mirror.url,), tmp_path)
-    assert len(mirror.asked) == 1
+    assert len(mirror.requests) == 1
 
 
 def test_a_part_is_continued(tmp_path: Path, mirror: Mirror) -> None:
@@ -64,7 +64,7 @@ def test_a_part_is_continued(tmp_path: Path, mirror: Mirror) -> None:
     progress: list[int] = []
     path = fetch(FILE, (mirror.url,), tmp_path, lambda _, done, __: progress.append(done))
     assert path.read_bytes() == CONTENTS
-    assert mirror.asked == [(FILE.name, "bytes=1000-")]
+    assert mirror.requests == [(FILE.name, "bytes=1000-")]
     assert progress[0] > 1000
     assert not part(tmp_path).exists()
 
@@ -84,7 +84,7 @@ def test_a_server_without_ranges_starts_again(tmp_path: Path, mirror: Mirror) ->
 def test_a_cut_connection_is_taken_up_again(tmp_path: Path, mirror: Mirror, length: bool) -> None:
     mirror.cuts, mirror.length = [100_000, 5], length
     assert fetch(FILE, (mirror.url,), tmp_path).read_bytes() == CONTENTS
-    assert [byte_range for _, byte_range in mirror.asked] == [None, "bytes=100000-", "bytes=100005-"]
+    assert [byte_range for _, byte_range in mirror.requests] == [None, "bytes=100000-", "bytes=100005-"]
 
 
 def test_a_cut_keeps_its_bytes_for_the_next_call(tmp_path: Path, mirror: Mirror) -> None:
@@ -94,16 +94,16 @@ def test_a_cut_keeps_its_bytes_for_the_next_call(tmp_path: Path, mirror: Mirror)
     assert "continues after the 1,000 bytes" in sentence
     assert part(tmp_path).read_bytes() == CONTENTS[:1000]
     assert fetch(FILE, (mirror.url,), tmp_path).read_bytes() == CONTENTS
-    assert mirror.asked[-1] == (FILE.name, "bytes=1000-")
+    assert mirror.requests[-1] == (FILE.name, "bytes=1000-")
 
 
 def test_a_server_that_always_cuts_is_given_up(tmp_path: Path, mirror: Mirror) -> None:
     mirror.ranges, mirror.cuts = False, [1000] * 50
     assert "the connection was cut" in failure(tmp_path, mirror.url)
-    assert len(mirror.asked) == 2
-    mirror.ranges, mirror.asked = True, []
+    assert len(mirror.requests) == 2
+    mirror.ranges, mirror.requests = True, []
     assert "the connection was cut" in failure(tmp_path, mirror.url)
-    assert len(mirror.asked) == download._TRIES
+    assert len(mirror.requests) == download._TRIES
 
 
 def test_wrong_contents_are_deleted(tmp_path: Path, mirror: Mirror) -> None:
@@ -125,13 +125,13 @@ def test_the_second_mirror_serves(tmp_path: Path, mirror: Mirror) -> None:
     with serving(Mirror({FILE.name: CONTENTS[::-1]})) as liar, serving(Mirror({})) as empty:
         path = fetch(FILE, (NOBODY, empty.url, liar.url, mirror.url), tmp_path)
     assert path.read_bytes() == CONTENTS
-    assert mirror.asked == [(FILE.name, None)]
+    assert mirror.requests == [(FILE.name, None)]
 
 
 def test_the_second_mirror_continues_what_the_first_began(tmp_path: Path, mirror: Mirror) -> None:
     with serving(Mirror({FILE.name: CONTENTS}, cuts=[1000, 0])) as first:
         assert fetch(FILE, (first.url, mirror.url), tmp_path).read_bytes() == CONTENTS
-    assert mirror.asked == [(FILE.name, "bytes=1000-")]
+    assert mirror.requests == [(FILE.name, "bytes=1000-")]
 
 
 def test_a_log_in_page_does_not_cost_the_part(tmp_path: Path) -> None:
@@ -185,4 +185,4 @@ def test_one_download_at_a_time(tmp_path: Path, mirror: Mirror) -> None:
     for thread in threads:
         thread.join()
     assert (tmp_path / FILE.name).read_bytes() == CONTENTS
-    assert mirror.asked == [(FILE.name, None)]
+    assert mirror.requests == [(FILE.name, None)]

@@ -36,10 +36,10 @@ def loader() -> Loader:
         return load_network(path), clock.seconds()
 
     @lru_cache(maxsize=1)
-    def problem(path: Path, asked: Path) -> tuple[Problem, float]:
+    def problem(path: Path, prop: Path) -> tuple[Problem, float]:
         loaded, seconds = network(path)
         clock = Clock.start()
-        return load_problem(loaded, asked), seconds + clock.seconds()
+        return load_problem(loaded, prop), seconds + clock.seconds()
 
     return problem
 
@@ -139,8 +139,8 @@ def run_shipped(
     run: Callable[[Task], tuple[Entry, bool]], fresh: bool, task: Task, copies: Mapping[str, str]
 ) -> tuple[tuple[Entry, bytes | None], bool]:
     """Run a task on copies of its files; the record speaks of the originals, and a trace leaves with it."""
-    network, asked = (Path(copies[str(path)]) for path in (task.instance.network, task.instance.property))
-    instance = replace(task.instance, network=network, property=asked)
+    network, prop = (Path(copies[str(path)]) for path in (task.instance.network, task.instance.property))
+    instance = replace(task.instance, network=network, property=prop)
     options = task.method.options
     weights = options.weights if options.weights is None else copies.get(options.weights, options.weights)
     method = replace(task.method, options=replace(options, weights=weights))

@@ -105,12 +105,12 @@ def plan(
     tasks = [
         Task(
             instances,
-            asked.instance if selection.timeout is None else replace(asked.instance, timeout=selection.timeout),
+            entry.instance if selection.timeout is None else replace(entry.instance, timeout=selection.timeout),
             method,
-            known_verdict(known, asked.instance.network, asked.instance.property),
-            asked.about,
+            known_verdict(known, entry.instance.network, entry.instance.property),
+            entry.about,
         )
-        for asked in selected[:: selection.every]
+        for entry in selected[:: selection.every]
         for method in methods
     ]
     return tuple({task.key: task for task in tasks}.values())  # a line given twice is one run

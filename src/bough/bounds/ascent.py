@@ -136,10 +136,10 @@ class BallProducts:
     def back(self, lam: Tensor, value: Tensor, reach: Tensor) -> None:
         """Bound functionals over box and ball; the point need not be a corner."""
         net = self._net
-        found, point = least(lam @ net.inputs, net.middle, net.radius, net.ball)
-        reach.copy_(-found)
+        minimum, point = least(lam @ net.inputs, net.middle, net.radius, net.ball)
+        reach.copy_(-minimum)
         self.vertex.copy_(point)
-        value.copy_(lam @ net.centre + found)
+        value.copy_(lam @ net.centre + minimum)
 
     def forth(self, z: Tensor) -> None:
         """Carry the point forwards to every row."""

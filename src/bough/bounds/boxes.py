@@ -258,18 +258,18 @@ def _least(
     domains, rows = f.shape[:2]
     total = f.new_zeros(domains, rows)
 
-    def visit(i: int, here: Tensor) -> None:
-        constant = network.nodes[i].op.bias_term(here)
+    def visit(i: int, functionals: Tensor) -> None:
+        constant = network.nodes[i].op.bias_term(functionals)
         if constant is not None:
             total.add_(constant.reshape(domains, rows))
 
-    def relu(i: int, here: Tensor) -> Tensor:
-        nu = here.reshape(domains, rows, -1)
+    def relu(i: int, functionals: Tensor) -> Tensor:
+        nu = functionals.reshape(domains, rows, -1)
         way = layers[i]
         down = nu.clamp(max=0)
         total.add_((down @ way.loss)[..., 0])
         # Never in place: a sum hands one array to both of its inputs.
-        return torch.addcmul(nu.clamp(min=0) * way.positive, down, way.negative).reshape(here.shape)
+        return torch.addcmul(nu.clamp(min=0) * way.positive, down, way.negative).reshape(functionals.shape)
 
     seed = f.reshape(domains * rows, *network.nodes[start].shape)
     g = walk.backward(network, start, seed, relu, visit).reshape(domains, rows, -1)

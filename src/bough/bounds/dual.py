@@ -360,9 +360,9 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
     def _functional(self, clause: Tensor, logits: Tensor) -> Tensor:
         return (row_weights(logits)[:, None] @ self._rows[clause])[:, 0]
 
-    def _corners(self, place: _BoxAscent, found: Climb, count: int) -> Tensor:
+    def _corners(self, place: _BoxAscent, climb: Climb, count: int) -> Tensor:
         """The corner of the box that attains each bound."""
-        vertex: Tensor = found.products.vertex[:count]
+        vertex: Tensor = climb.products.vertex[:count]
         low, high = place.root.lower, place.root.upper
         return ((low + high) / 2 + (high - low) / 2 * vertex.double()).clamp(min=low, max=high)
 

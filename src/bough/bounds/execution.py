@@ -135,16 +135,16 @@ def _carried_back(network: Network, enclosed: Enclosure, drift: _Drift, rows: Te
     def each(t: Tensor) -> Tensor:
         return t.repeat_interleave(count, dim=0)  # functionals are ordered domain after domain
 
-    def visit(i: int, here: Interval) -> None:
-        centre, radius = here
+    def visit(i: int, interval: Interval) -> None:
+        centre, radius = interval
         errors.add_(((centre.abs() + radius) * each(drift.own[i])).flatten(1).sum(dim=1))
 
-    def relu(i: int, here: Interval) -> Interval:
+    def relu(i: int, interval: Interval) -> Interval:
         before = (each(t[network.nodes[i].inputs[0]]) for t in (enclosed.lower, enclosed.upper, drift.total))
-        return _through(*here, *before)
+        return _through(*interval, *before)
 
-    def affine(i: int, here: Interval) -> list[Interval]:
-        centre, radius = here
+    def affine(i: int, interval: Interval) -> list[Interval]:
+        centre, radius = interval
         # In float64 the product of the centres is off by a share of that of their sizes.
         wide = radius * OWN + network.rounding * centre.abs()
         return list(zip(network.transpose(i, centre), network.radius.transpose(i, wide), strict=True))

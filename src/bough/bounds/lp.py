@@ -301,8 +301,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         numbers = torch.full((len(domains), self._network.neurons), torch.nan, dtype=torch.float64)
         weights = torch.zeros(len(domains), most, dtype=torch.float64)
         for d, clause, solution in self._solved_again(domains, deadline):
-            found, multipliers, _ = self._duals(clause, [solution])
-            weights[d, : len(clause.offsets)], numbers[d] = found[0], multipliers[0]
+            clause_weights, multipliers, _ = self._duals(clause, [solution])
+            weights[d, : len(clause.offsets)], numbers[d] = clause_weights[0], multipliers[0]
         return Evidence(torch.arange(self._network.neurons), numbers, weights, direct=True)
 
     def _solved_again(self, domains: DomainBatch, deadline: Deadline) -> Iterator[tuple[int, Clause, Solution]]:

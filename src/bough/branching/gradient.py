@@ -69,8 +69,8 @@ def steepest_gradients(network: Network, domains: DomainBatch, dtype: torch.dtyp
         high = torch.where(open_, high.clamp(min=0), high).masked_fill(none, 0.0)
         return (high + low) / 2, (high - low) / 2
 
-    def affine(i: int, here: Interval) -> list[Interval]:
-        return list(zip(network.transpose(i, here[0]), network.radius.transpose(i, here[1]), strict=True))
+    def affine(i: int, interval: Interval) -> list[Interval]:
+        return list(zip(network.transpose(i, interval[0]), network.radius.transpose(i, interval[1]), strict=True))
 
     def total(one: Interval, other: Interval) -> Interval:
         return one[0] + other[0], one[1] + other[1]

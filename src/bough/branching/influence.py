@@ -41,8 +41,8 @@ def _influence(network: Network, lower: Tensor, upper: Tensor) -> Tensor:
         seed = pressing[:, part].reshape(domains, *network.nodes[source].shape)
         seeds[source] = seeds[source] + seed if source in seeds else seed
 
-    def relu(i: int, here: Tensor) -> Tensor:
-        return here * live[:, network.slices[i]].reshape(here.shape)
+    def relu(i: int, functionals: Tensor) -> Tensor:
+        return functionals * live[:, network.slices[i]].reshape(functionals.shape)
 
     last = max(seeds)
     radius = ((upper - lower) / 2).reshape(domains, *network.input_shape)

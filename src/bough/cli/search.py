@@ -146,9 +146,9 @@ def _robustness(options: argparse.Namespace) -> int:
     pixels = fitted(read_image(options.image), loaded.network.input_shape)
     clip = None if options.no_clip else (0.0, 1.0)
     how = picked(options, "target", "mean", "std", "norm")
-    asked = image_property(pixels, options.label, options.eps, loaded.network.outputs, clip=clip, **how)
-    problem = load_problem(loaded, asked)
-    seen = int(loaded.reference.run(asked.boxes[0].centre.numpy()).argmax())
+    prop = image_property(pixels, options.label, options.eps, loaded.network.outputs, clip=clip, **how)
+    problem = load_problem(loaded, prop)
+    seen = int(loaded.reference.run(prop.boxes[0].centre.numpy()).argmax())
     if seen != options.label and not options.quiet:
         note(f"the network gives the image itself class {seen}, not {options.label}")
     name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")

@@ -153,10 +153,10 @@ def device_named(name: str) -> "torch.device":
     """The device of that name; `auto` takes a GPU when there is one."""
     import torch
 
-    found = torch.cuda.is_available()
-    if name == "cuda" and not found:
+    gpu = torch.cuda.is_available()
+    if name == "cuda" and not gpu:
         raise BadInput("PyTorch finds no CUDA device here; use --device cpu, or see what `bough doctor` says")
-    return torch.device("cuda" if found and name != "cpu" else "cpu")
+    return torch.device("cuda" if gpu and name != "cpu" else "cpu")
 
 
 def images_of(options: argparse.Namespace) -> "Callable[[str, str], Images]":

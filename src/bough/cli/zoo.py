@@ -147,7 +147,7 @@ def _properties_made(options: argparse.Namespace, deadline: Deadline) -> int:
     wish = properties.Wish(images, within, wanted, options.use)
     make_folder(options.out, resume=options.resume)
     tick = Ticks(TELL_PROBES)
-    with properties.ProbeLog(options.out / export.LOG, recipe.told(), note) as known:
+    with properties.ProbeLog(options.out / export.LOG, recipe.description(), note) as known:
         made = properties.PropertyMaker(recipe, wish, loaded, options.jobs, known, tick.line, tick, deadline).make()
     export.write_problems(options.out, made.rows, lambda *_: images, {recipe.network: path}, options.timeout)
     say(

@@ -195,8 +195,8 @@ class FailSafe(AbstractBrancher[SafeMemory]):
 
     def decide(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Any]:
         """One ReLU per domain, held against the backup's."""
-        found, memory = self.compare(memory, domains, look)
-        return settle(found, memory)
+        comparison, memory = self.compare(memory, domains, look)
+        return settle(comparison, memory)
 
     def rank(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The ReLUs that the rule inside ranks first."""
@@ -214,14 +214,14 @@ class FailSafe(AbstractBrancher[SafeMemory]):
     def compare(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead) -> tuple[Compared, SafeMemory]:
         """Ask the rule, and the backup where that is needed."""
         device = domains.lower.device
-        mine = self.rule.decide(memory.rule, domains, look)
-        first = mine.neurons
+        decision = self.rule.decide(memory.rule, domains, look)
+        first = decision.neurons
         gain = self._gains(domains, torch.arange(len(domains), device=device), first, look)
         enough = self.threshold * (memory.usual if self.relative else 1.0)
         rows = (~(gain >= enough)).nonzero()[:, 0]
         if len(rows) < self.least * len(domains):
             rows = rows[:0]
-        memory = replace(memory, rule=mine.memory, tried=memory.tried + len(rows))
+        memory = replace(memory, rule=decision.memory, tried=memory.tried + len(rows))
         other, other_gain = first[rows], gain[rows]
         if len(rows):
             theirs = self.backup.decide(memory.backup, domains[rows], look.among(rows))
@@ -230,7 +230,7 @@ class FailSafe(AbstractBrancher[SafeMemory]):
             new = (other != first[rows]).nonzero()[:, 0]  # the same ReLU is not bounded twice
             if len(new):
                 other_gain = other_gain.index_copy(0, new, self._gains(domains, rows[new], other[new], look))
-        own = torch.ones_like(first, dtype=torch.bool) if mine.own is None else mine.own
+        own = torch.ones_like(first, dtype=torch.bool) if decision.own is None else decision.own
         return Compared(first, gain, own, rows, other, other_gain, other_gain > gain[rows]), memory
 
     def _gains(self, domains: DomainBatch, rows: Tensor, neurons: Tensor, look: AbstractLookAhead) -> Tensor:
@@ -238,13 +238,13 @@ class FailSafe(AbstractBrancher[SafeMemory]):
         return improvements(domains.lower[rows], children, look.cutoff, self.measure)[:, 0]
 
 
-def settle(found: Compared, memory: SafeMemory) -> Decision[Any]:
+def settle(comparison: Compared, memory: SafeMemory) -> Decision[Any]:
     """The better of both, counted."""
-    rows = found.rows[found.better]
-    own = found.own.clone()
-    neurons, gain = found.first.clone(), found.gain.clone()
-    neurons[rows] = found.other[found.better]
-    gain[rows] = found.other_gain[found.better]
+    rows = comparison.rows[comparison.better]
+    own = comparison.own.clone()
+    neurons, gain = comparison.first.clone(), comparison.gain.clone()
+    neurons[rows] = comparison.other[comparison.better]
+    gain[rows] = comparison.other_gain[comparison.better]
     own[rows] = False
     count = len(neurons)
     learnt = int(own.sum())

@@ -136,17 +136,17 @@ def read_card(path: Path) -> SampleCard:
 
     try:
         with safe_open(path, framework="pt") as file:
-            told = parsed_json((file.metadata() or {}).get(HEADER, "null"))
+            header = parsed_json((file.metadata() or {}).get(HEADER, "null"))
     except FileNotFoundError:
         raise BadInput(f"{path} is not there") from None
     except SafetensorError as error:
         raise BadInput(f"{path} is truncated, or no shard ({error})") from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read ({error})") from None
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise BadInput(f"{path} is no shard of {SCHEMA}")
     try:
-        return SampleCard.read(told)
+        return SampleCard.read(header)
     except BadInput as error:
         raise BadInput(f"{path} has a card that says nothing ({error})") from None
 
@@ -195,8 +195,8 @@ def _check_arrays(path: Path, arrays: Mapping[str, Tensor], card: SampleCard, ne
     for name, (dtype, shape) in wanted.items():
         once = name in ONCE and arrays[name].shape == (1, *shape[1:])
         if arrays[name].dtype != dtype or not (once or arrays[name].shape == shape):
-            found = f"{arrays[name].dtype} {tuple(arrays[name].shape)}"
-            raise BadInput(f"{path} has an array '{name}' of {found}, not {dtype} {shape}")
+            layout = f"{arrays[name].dtype} {tuple(arrays[name].shape)}"
+            raise BadInput(f"{path} has an array '{name}' of {layout}, not {dtype} {shape}")
     neurons = arrays["neurons"]
     if n and not (int(neurons[0]) >= 0 and int(neurons[-1]) < network.neurons and bool((neurons.diff() > 0).all())):
         raise BadInput(f"{path} has ReLUs that its network does not have")
@@ -255,12 +255,12 @@ def _lazily(
         note(f"{line}; it is skipped")
     for path, card in chosen:
         try:
-            found = read_shard(path, networks(network_path(folder, card.sha256), card.sha256))
+            shard = read_shard(path, networks(network_path(folder, card.sha256), card.sha256))
         except BadInput as error:
             note(f"{error}; it is skipped")
             lost += 1
             continue
-        yield found
+        yield shard
     if lost:
         note(f"{lost} of {count} shards in {folder} were skipped")
     if lost == len(skipped) + len(chosen):

@@ -145,9 +145,9 @@ class Fast(AbstractBuilt):
         sent = own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
         for part in graph.layers:
             # Nothing arrives at the first layer, often the largest: one node's reading of that serves them all.
-            here = part if part.start else slice(0, 1)
-            arrived = _product(matrix[here, : part.start], sent)
-            mu = own[part] + self.forward_read(compressed(arrived / width[here]))
+            rows = part if part.start else slice(0, 1)
+            arrived = _product(matrix[rows, : part.start], sent)
+            mu = own[part] + self.forward_read(compressed(arrived / width[rows]))
             vector = self.forward_send(mu.relu())
             sent = torch.cat([sent, slope[part] * arrived + intercept[part] * vector])
             embedded.append(mu)
@@ -204,13 +204,13 @@ def _parallel(view: View) -> Tensor:
     matrix = graph.between
     n = len(graph.neurons)
     direct = view.seen("functional") @ matrix[n:]
-    found = view.slope[:, :0]
+    coefficients = view.slope[:, :0]
     start = n
     for part in reversed(graph.layers):
-        nu = direct[:, part] + found @ matrix[start:n, part]
-        found = torch.cat([nu * view.slope[:, part], found], dim=1)
+        nu = direct[:, part] + coefficients @ matrix[start:n, part]
+        coefficients = torch.cat([nu * view.slope[:, part], coefficients], dim=1)
         start = part.start
-    return found
+    return coefficients
 
 
 def _chosen(names: tuple[str, ...], *, reduced: bool) -> tuple[str, ...]:

@@ -36,11 +36,11 @@ def slopes(graph: Graph, scene: Scene) -> Tensor:
     passing = graph.passing.float().repeat(count, 1)
     places = {i: (part, graph.layers[k]) for k, (i, part) in enumerate(network.slices.items())}
 
-    def relu(i: int, here: Tensor) -> Tensor:
-        part, mine = places[i]
-        passed = here.flatten(1) * passing[:, part]
-        passed[:, graph.neurons[mine] - part.start] = scene.through[:, mine]
-        return passed.reshape(here.shape)
+    def relu(i: int, functionals: Tensor) -> Tensor:
+        part, layer = places[i]
+        passed = functionals.flatten(1) * passing[:, part]
+        passed[:, graph.neurons[layer] - part.start] = scene.through[:, layer]
+        return passed.reshape(functionals.shape)
 
     seed = scene.functional.reshape(count, *network.nodes[-1].shape)
     return walk.backward(network, len(network.nodes) - 1, seed, relu).flatten(1)
@@ -65,12 +65,12 @@ class Halves:
         # An LP has its minimum between the sides of most inputs, and does not depend on them: width counts a little.
         value = _share(slopes(graph, scene).abs() * width) + WIDTH * _share(width)
         chosen = torch.where(width > 0, value, -torch.inf).topk(min(self.most, value.shape[1]), dim=1).indices
-        found = torch.full((*value.shape, 2), -torch.inf)
+        bounds = torch.full((*value.shape, 2), -torch.inf)
         for d, inputs in enumerate(chosen.sort(dim=1).values):
-            mine = inputs[width[d, inputs] > 0].to(HOST)
-            if len(mine):
-                found[d, mine] = self._halves(domains[torch.tensor([d], device=domains.lower.device)], mine)
-        return found
+            indices = inputs[width[d, inputs] > 0].to(HOST)
+            if len(indices):
+                bounds[d, indices] = self._halves(domains[torch.tensor([d], device=domains.lower.device)], indices)
+        return bounds
 
     def _halves(self, domain: DomainBatch, inputs: Tensor) -> Tensor:
         """[inputs, 2], of one domain: all halves are roots of one problem, with what is known of the domain added."""
@@ -79,18 +79,18 @@ class Halves:
         whole = self.problem.property.boxes[clause.box]
         boxes = tuple(half for k in inputs.tolist() for half in cut(whole, k))
         clauses = tuple(replace(clause, box=k) for k in range(len(boxes)))
-        asked = replace(self.problem, property=Property(boxes, clauses))
-        session = self._renewing().prepare(asked)
+        problem = replace(self.problem, property=Property(boxes, clauses))
+        session = self._renewing().prepare(problem)
         roots = session.root(torch.inf, self.deadline).domains
         device = roots.lower.device
-        mine = domain.to(device)[torch.zeros(len(roots), dtype=torch.int64, device=device)]
-        known = roots.bounds.intersect(mine.bounds)
+        copies = domain.to(device)[torch.zeros(len(roots), dtype=torch.int64, device=device)]
+        known = roots.bounds.intersect(copies.bounds)
         # To a half all splits of the domain are new. Where none is, naming one that is not split changes nothing.
-        splits = mine.signs[0].nonzero()[:, 0] if bool(mine.signs.any()) else torch.zeros_like(mine.clause[:1])
-        halves = replace(roots, signs=mine.signs, bounds=known, last_split=splits.expand(len(roots), -1))
+        splits = copies.signs[0].nonzero()[:, 0] if bool(copies.signs.any()) else torch.zeros_like(copies.clause[:1])
+        halves = replace(roots, signs=copies.signs, bounds=known, last_split=splits.expand(len(roots), -1))
         bounded = session.bound(halves, torch.inf, self.deadline).domains.lower
         # A half is part of the domain, and what is not a number proves nothing.
-        return torch.fmax(bounded, mine.lower).reshape(-1, 2).float().to(HOST)
+        return torch.fmax(bounded, copies.lower).reshape(-1, 2).float().to(HOST)
 
     def _renewing(self) -> AbstractBounder:
         """The search's own, with every domain's lines its own, and ReLU bounds that do not take an ascent each."""

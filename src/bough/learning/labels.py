@@ -283,10 +283,10 @@ class Collector(AbstractObserver):
         self._waiting = None
         children = bounds.new_full((*domains.signs.shape, 2), -torch.inf)
         children.scatter_(1, candidates[:, :, None].expand(-1, -1, 2), bounds)
-        mine = children[:, self._graph.neurons.to(children.device)].float().to(HOST)
+        own_children = children[:, self._graph.neurons.to(children.device)].float().to(HOST)
         halves = None if self._halves is None else self._halves.bound(domains, self._graph, scene)
         step = self.steps - (self._schedule is None)  # without a schedule, the step was counted before its decision
-        taken = _Taken(scene, mine, torch.full((len(scene),), step), halves)
+        taken = _Taken(scene, own_children, torch.full((len(scene),), step), halves)
         if self._schedule is None:
             self._kept.append(taken)
         else:  # one by one, as they may have to give way

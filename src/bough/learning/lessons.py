@@ -111,8 +111,8 @@ class LessonTally:
 
     def add(self, loss: Tensor, scores: Tensor, gains: Tensor, depth: Tensor) -> None:
         """Add some samples to the sums."""
-        found = judge(scores, gains)
-        columns = (torch.ones_like(loss), loss, found.relative, found.absolute, found.share)
+        judgement = judge(scores, gains)
+        columns = (torch.ones_like(loss), loss, judgement.relative, judgement.absolute, judgement.share)
         edges = torch.tensor(DEPTHS[1:], device=depth.device, dtype=depth.dtype)
         self._sums.index_add_(0, torch.bucketize(depth, edges, right=True), torch.stack(columns, dim=1).double())
 

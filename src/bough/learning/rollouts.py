@@ -71,14 +71,14 @@ class Grower:
         split = 0
         unsplit = roots.clause[:0]
 
-        def turn(mine: Tensor, found: DomainBatch, tags: Tensor) -> tuple[Tensor, Tensor]:
+        def turn(split_tags: Tensor, new_domains: DomainBatch, tags: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal split, unsplit
             known = sum(map(len, parts))
-            old = len(tags) - len(found)
-            split += len(mine)
-            parts.append(found)
+            old = len(tags) - len(new_domains)
+            split += len(split_tags)
+            parts.append(new_domains)
             parents.append(tags[old:])
-            tags = torch.cat([tags[:old], torch.arange(known, known + len(found), device=tags.device)])
+            tags = torch.cat([tags[:old], torch.arange(known, known + len(new_domains), device=tags.device)])
             going = torch.full_like(tags, 2 * split <= most, dtype=torch.bool)
             unsplit = tags[~going]
             return tags, going
@@ -92,9 +92,9 @@ class Grower:
         """
         count = torch.full_like(allowed, 2.0)
 
-        def turn(mine: Tensor, found: DomainBatch, tags: Tensor) -> tuple[Tensor, Tensor]:
-            del found
-            count.index_add_(0, mine, torch.full_like(mine, 2, dtype=count.dtype))
+        def turn(split_tags: Tensor, new_domains: DomainBatch, tags: Tensor) -> tuple[Tensor, Tensor]:
+            del new_domains
+            count.index_add_(0, split_tags, torch.full_like(split_tags, 2, dtype=count.dtype))
             return tags, count[tags] <= allowed[tags]
 
         for rows in torch.arange(len(domains), device=neurons.device).split(self.batch):
@@ -126,9 +126,9 @@ class Grower:
             self.memory = decision.memory
             self.steps = self.steps + 1
             bounded, order = ahead.split(decision.neurons)
-            found, whose = self._open(bounded.domains, tags[last][order].repeat_interleave(2))
-            waiting = DomainBatch.concatenate([waiting[old], found])
-            tags, going = turn(tags[last], found, torch.cat([tags[old], whose]))
+            new_domains, whose = self._open(bounded.domains, tags[last][order].repeat_interleave(2))
+            waiting = DomainBatch.concatenate([waiting[old], new_domains])
+            tags, going = turn(tags[last], new_domains, torch.cat([tags[old], whose]))
             waiting, tags = waiting[going], tags[going]
 
     def _open(self, domains: DomainBatch, tags: Tensor) -> tuple[DomainBatch, Tensor]:
@@ -156,12 +156,12 @@ def roll_out(problem: Problem, name: str, plan: Plan, grower: Grower, most: floa
     try:
         tree = grower.tree(grower.session.root(0.0, grower.deadline).domains, most)
         rows = spread(tree, plan.samples, plan.largest, plan.luck(name, "trees"))
-        found = _samples(problem, grower, tree, rows, plan.rollouts) if len(rows) else None
+        samples = _samples(problem, grower, tree, rows, plan.rollouts) if len(rows) else None
     except OutOfTime:
         return Rolled(None, grower.steps, "timeout")
     except torch.OutOfMemoryError:
         return Rolled(None, grower.steps, "memory")
-    return Rolled(found, grower.steps, "whole" if bool(tree.whole.all()) else "enough")
+    return Rolled(samples, grower.steps, "whole" if bool(tree.whole.all()) else "enough")
 
 
 def _samples(problem: Problem, grower: Grower, tree: Tree, rows: Tensor, count: int) -> Samples | None:

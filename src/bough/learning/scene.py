@@ -101,10 +101,10 @@ class Graph:
         places = dict(zip(network.relus, self.layers, strict=True))
         passing = self.passing.index_fill(0, self.neurons, value=False)  # the n are gates of their own, in every domain
 
-        def through(i: int, here: Tensor) -> Tensor:
-            flat = here.flatten(1)
+        def through(i: int, functionals: Tensor) -> Tensor:
+            flat = functionals.flatten(1)
             matrix[:, places[i]] = flat[:, self.elements[i]]
-            return (flat * passing[network.slices[i]]).reshape(here.shape)
+            return (flat * passing[network.slices[i]]).reshape(functionals.shape)
 
         walk.backward(network, node, seed.reshape(-1, *network.nodes[node].shape), through)
 

@@ -67,8 +67,8 @@ def load(path: Path) -> tuple[AbstractBuilt, WeightsCard]:
     """The model and its card, on the CPU; whatever is wrong with the file is said in one sentence."""
     header, arrays = _read(path)
     if header.get("schema") != SCHEMA:
-        found = f"of schema {header['schema']!r}" if "schema" in header else "without a schema"
-        raise BadInput(f"{path}: a file {found}; this version of bough reads weights of schema {SCHEMA!r}")
+        schema = f"of schema {header['schema']!r}" if "schema" in header else "without a schema"
+        raise BadInput(f"{path}: a file {schema}; this version of bough reads weights of schema {SCHEMA!r}")
     missing = [key for key in KEYS if key not in header]
     if missing:
         raise BadInput(f"{path}: the header has no {', '.join(missing)}; write the file again with bough")
@@ -149,8 +149,8 @@ def _fill(path: Path, model: AbstractBuilt, arrays: Mapping[str, Tensor]) -> Non
             raise BadInput(f"{path}: a {model.preset} model {what} {', '.join(sorted(names))}")
     for name, array in arrays.items():
         if array.shape != wanted[name].shape or array.dtype != wanted[name].dtype:
-            found, expected = (f"{list(a.shape)} of {a.dtype}" for a in (array, wanted[name]))
-            raise BadInput(f"{path}: {name} is {found}, and should be {expected}")
+            actual, expected = (f"{list(a.shape)} of {a.dtype}" for a in (array, wanted[name]))
+            raise BadInput(f"{path}: {name} is {actual}, and should be {expected}")
         if not bool(torch.isfinite(array).all()):
             raise BadInput(f"{path}: {name} holds what is not a finite number")
     model.load_state_dict(dict(arrays))

@@ -46,19 +46,19 @@ class LabelRecipe:
     plan: Plan
     options: Options
 
-    def told(self) -> dict[str, object]:
+    def description(self) -> dict[str, object]:
         """What the manifest says of the recipe, to be recognised by; the device is free to change."""
         named = ("bounds", "branching", "batch", "timeout", "most_bounds")
-        told = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
+        fields = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
         # Fields that came later are told only where they are set, so that older folders can be gone on with.
         for name in ("inputs", "rollouts", "largest"):
-            if told[name] == getattr(Plan, name):
-                del told[name]
+            if fields[name] == getattr(Plan, name):
+                del fields[name]
         if self.options.weights is not None:
-            told["weights"] = self.options.weights
+            fields["weights"] = self.options.weights
         if self.options.intermediate != AUTO:
-            told["intermediate"] = self.options.intermediate
-        return told
+            fields["intermediate"] = self.options.intermediate
+        return fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +192,7 @@ def make(
 
     Ctrl-C, a lost process and the limit end the work with the shards so far.
     """
-    with Manifest(folder, recipe.told(), lambda line: say(f"note: {line}")) as manifest:
+    with Manifest(folder, recipe.description(), lambda line: say(f"note: {line}")) as manifest:
         for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
             if not dataset.network_path(folder, sha256).exists():
                 data = read_bytes(path, NETWORK_LIMIT, BadInput)

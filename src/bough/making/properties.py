@@ -22,7 +22,7 @@ from bough.errors import BadInput
 from bough.files.log import AbstractLog, LogEntry
 from bough.jobs.base import AbstractPool, InProcess, Job, LostWorker
 from bough.jobs.pool import Pool
-from bough.making.trial import Told, Trial, TrialRecipe, try_image, try_image_of
+from bough.making.trial import Listener, Trial, TrialRecipe, try_image, try_image_of
 from bough.making.tuning import ANY, Probe, ProbeOutcome, choose
 from bough.zoo.datasets import Images
 from bough.zoo.table import Row, Surroundings, use_of
@@ -178,7 +178,7 @@ def _probes(entries: Any) -> tuple[Probe, ...]:
 
 @dataclass(eq=False)
 class PropertyMaker:
-    """Makes rows as wished for, by this process or several others; says a line per image, and `told` hears of more."""
+    """Makes rows as wished for, by this process or several others; says a line per image; `listener` hears of more."""
 
     recipe: TrialRecipe
     wish: Wish
@@ -186,7 +186,7 @@ class PropertyMaker:
     jobs: int
     log: ProbeLog
     say: Callable[[str], None]
-    told: Told
+    listener: Listener
     deadline: Deadline
 
     def __post_init__(self) -> None:
@@ -195,7 +195,7 @@ class PropertyMaker:
         self._around = lru_cache(maxsize=256)(self._surroundings)
         self._class = lru_cache(maxsize=4096)(self._seen_class)
         self._pool: AbstractPool = InProcess()
-        self._attempt: Callable[..., Trial] = partial(try_image, self.loaded, self.recipe, self.told)
+        self._attempt: Callable[..., Trial] = partial(try_image, self.loaded, self.recipe, self.listener)
         if self.jobs > 1:
             self._pool = Pool(self.jobs, Job(torch.set_num_threads, (1,)))
             self._attempt = partial(try_image_of, self.recipe)
@@ -235,12 +235,12 @@ class PropertyMaker:
         key = left[0], self._choice.asked()
         while key not in self.log.done:
             if not self.deadline.passed():
-                for image, asked in self._ahead(left):
-                    self._pool.start((image, asked), Job(self._attempt, (image, self._around(image), asked)))
+                for image, difficulty in self._ahead(left):
+                    self._pool.start((image, difficulty), Job(self._attempt, (image, self._around(image), difficulty)))
             if not self._pool.at_work:
                 return False
             while not (ended := self._pool.wait(1.0)):
-                self.told(f"at work on images {', '.join(str(image) for image, _ in self._pool.at_work)}")
+                self.listener(f"at work on images {', '.join(str(image) for image, _ in self._pool.at_work)}")
             for _, end in ended:
                 self.log.add(end.result())
         return True

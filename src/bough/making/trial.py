@@ -44,7 +44,7 @@ class TrialRecipe:
         if self.options.gap is not None:
             raise BadInput(f"method '{self.method}' looks for a minimum; give one that looks for a verdict")
 
-    def told(self) -> dict[str, object]:
+    def description(self) -> dict[str, object]:
         """What the log says of the recipe, to be recognised by; the method's name stands for its options."""
         named = ("network", "dataset", "split", "method", "normalised", "clip", "probes", "seed", "lean")
         return {
@@ -79,15 +79,15 @@ class Trial:
     edges: tuple[Probe, ...]  # the largest radius proved without a split, and the smallest refuted by an attack
 
 
-Told = Callable[[str], None]
+Listener = Callable[[str], None]
 
 
 def try_image(
-    loaded: LoadedNetwork, recipe: TrialRecipe, told: Told, image: int, around: Surroundings, asked: str
+    loaded: LoadedNetwork, recipe: TrialRecipe, listener: Listener, image: int, around: Surroundings, difficulty: str
 ) -> Trial:
-    """Tune the radius around one image; `told` hears of every radius before it is tried."""
+    """Tune the radius around one image; `listener` hears of every radius before it is tried."""
     options = recipe.options
-    limit = recipe.scale.limit(asked)
+    limit = recipe.scale.limit(difficulty)
     if recipe.scale.unit == "seconds":
         _warm_up(loaded, options, around, recipe.bracket.high)
         options = replace(options, timeout=limit)
@@ -95,17 +95,19 @@ def try_image(
         options = replace(options, most_bounds=math.ceil(limit))
 
     def probe(eps: float, how: Options = options) -> ProbeOutcome:
-        told(f"image {image}: looking for {asked}, at eps {eps:g}")
+        listener(f"image {image}: looking for {difficulty}, at eps {eps:g}")
         return _outcome(loaded, around, how, eps)
 
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
-    probes = tune(probe, recipe.bracket, recipe.scale, asked, recipe.probes, recipe.lean, known)
-    return Trial(image, asked, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges)
+    probes = tune(probe, recipe.bracket, recipe.scale, difficulty, recipe.probes, recipe.lean, known)
+    return Trial(
+        image, difficulty, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges
+    )
 
 
-def try_image_of(recipe: TrialRecipe, image: int, around: Surroundings, asked: str) -> Trial:
+def try_image_of(recipe: TrialRecipe, image: int, around: Surroundings, difficulty: str) -> Trial:
     """Tune the radius in a process of its own, which reads the network once."""
-    return try_image(_network(network_path(Path(recipe.network))), recipe, lambda _: None, image, around, asked)
+    return try_image(_network(network_path(Path(recipe.network))), recipe, lambda _: None, image, around, difficulty)
 
 
 _network = lru_cache(maxsize=1)(load_network)

@@ -63,13 +63,13 @@ class CostScale:
             shown = ",".join(f"{edge:g}" for edge in self.edges)
             raise BadInput(f"the edges {shown} do not grow; give costs from 0 up, each above the one before")
 
-    def limit(self, asked: str) -> float:
+    def limit(self, difficulty: str) -> float:
         """The cost at which a probe ends: more than the difficulty asked for would not help."""
-        return self.edges[1 + min(DIFFICULTIES.index(asked), 2)] if asked in DIFFICULTIES else self.edges[-1]
+        return self.edges[1 + min(DIFFICULTIES.index(difficulty), 2)] if difficulty in DIFFICULTIES else self.edges[-1]
 
-    def aim(self, asked: str) -> float:
+    def aim(self, difficulty: str) -> float:
         """The cost to aim at: the middle of the difficulty on a logarithmic scale, or twice what is allowed."""
-        k = DIFFICULTIES.index(asked)
+        k = DIFFICULTIES.index(difficulty)
         if k == len(DIFFICULTIES) - 1:
             return 2 * self.edges[-1]
         return math.sqrt(max(self.edges[k], self.edges[k + 1] / 1000) * self.edges[k + 1])
@@ -153,7 +153,7 @@ def tune(
     probe: Callable[[float], ProbeOutcome],
     bracket: Bracket,
     scale: CostScale,
-    asked: str,
+    difficulty: str,
     probes: int = 5,
     lean: float | None = None,
     known: Survey = Survey(),  # noqa: B008 (a frozen value)
@@ -168,16 +168,16 @@ def tune(
     cheap = [(below, known.edges[0].outcome)] if below else []
     dear: tuple[int, ProbeOutcome] | None = None
     while len(tried) < probes and above - below > 1:
-        if lean is None and asked != ANY:
-            share = _share(scale, asked, cheap, dear, above - below)
+        if lean is None and difficulty != ANY:
+            share = _share(scale, difficulty, cheap, dear, above - below)
         else:
             share = LEAN if lean is None else lean
         middle = below + max(1, int(share * (above - below)))
         tried.append(Probe(bracket.radius(middle), probe(bracket.radius(middle))))
         dearness = scale.dearness(tried[-1].outcome)
-        if dearness == asked:
+        if dearness == difficulty:
             break
-        if _DEARNESS.index(dearness) < _DEARNESS.index("beyond" if asked == ANY else asked):
+        if _DEARNESS.index(dearness) < _DEARNESS.index("beyond" if difficulty == ANY else difficulty):
             below = middle
             cheap.append((middle, tried[-1].outcome))
         else:
@@ -189,7 +189,7 @@ def tune(
 
 def _share(
     scale: CostScale,
-    asked: str,
+    difficulty: str,
     cheap: list[tuple[int, ProbeOutcome]],
     dear: tuple[int, ProbeOutcome] | None,
     left: int,
@@ -206,25 +206,27 @@ def _share(
     rate = max(rates, default=0.0)  # what was stopped would have cost more
     if rate <= 0:
         return min(FIRST * 2.0 ** len(cheap), MOST)
-    far = math.log(scale.aim(asked) / max(scale.spent(cheap[-1][1]), scale.edges[-1] * 1e-9)) / rate
+    far = math.log(scale.aim(difficulty) / max(scale.spent(cheap[-1][1]), scale.edges[-1] * 1e-9)) / rate
     return min(far * (1 if dear else SHORT) / left, MOST)
 
 
-def choose(tried: Sequence[Probe], scale: CostScale, asked: str, room: Collection[str]) -> tuple[Probe, str] | None:
+def choose(
+    tried: Sequence[Probe], scale: CostScale, difficulty: str, room: Collection[str]
+) -> tuple[Probe, str] | None:
     """The probe to keep, and its difficulty: as asked for, or else one that some other difficulty has room for.
 
     That is the largest radius that was proved, or else the smallest that timed out at the highest limit.
     """
     judged = [(probe, scale.dearness(probe.outcome)) for probe in tried]
-    if asked == ANY:
+    if difficulty == ANY:
         possible = [(probe, "easy" if name == "trivial" else name) for probe, name in judged if name != "beyond"]
         return max(possible, key=lambda pair: pair[0].eps, default=None)
     for pair in judged:
-        if pair[1] == asked:
+        if pair[1] == difficulty:
             return pair
     proved = [pair for pair in judged if pair[1] not in ("timeout", "beyond")]
     largest = max(proved, key=lambda pair: pair[0].eps, default=None)
     if largest is not None and largest[1] in room:
         return largest
-    timed_out = [pair for pair in judged if pair[1] == "timeout" and scale.limit(asked) == scale.edges[-1]]
+    timed_out = [pair for pair in judged if pair[1] == "timeout" and scale.limit(difficulty) == scale.edges[-1]]
     return min(timed_out, key=lambda pair: pair[0].eps, default=None) if "timeout" in room else None

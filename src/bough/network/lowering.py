@@ -205,8 +205,8 @@ def concatenate(parts: Sequence[Value | Array], axis: int) -> Value:
     total: Value | None = None
     for i, part in enumerate(parts):
         if isinstance(part, Value):
-            mine = owner == i
-            spread = part.rearrange(np.where(mine, index, 0)).affine(mine, fixed if total is None else 0.0)
+            mask = owner == i
+            spread = part.rearrange(np.where(mask, index, 0)).affine(mask, fixed if total is None else 0.0)
             total = spread if total is None else total + spread
     if total is None:
         raise NetworkError("a concatenation of constants alone has no value to join")

@@ -56,11 +56,11 @@ def carry(
     for i in range(start, 0, -1):
         if i not in pending:
             continue
-        here = pending.pop(i)
+        carried = pending.pop(i)
         node = network.nodes[i]
         if visit is not None:
-            visit(i, here)
-        passed = (relu(i, here),) if isinstance(node.op, Relu) else affine(i, here)
+            visit(i, carried)
+        passed = (relu(i, carried),) if isinstance(node.op, Relu) else affine(i, carried)
         for j, g in zip(node.inputs, passed, strict=True):
             pending[j] = total(pending[j], g) if j in pending else g
     return pending.get(0)

@@ -45,8 +45,8 @@ def _instance(cells: list[str], folder: Path, place: str) -> Instance:
         timeout = math.nan
     if not (math.isfinite(timeout) and timeout > 0):
         raise BadInput(f"{place}: the timeout {cells[2][:40]!r} is no positive number of seconds; give one")
-    network, asked = (resolve(folder / cell) for cell in cells[:2])
-    for kind, path in (("network", network), ("property", asked)):
+    network, prop = (resolve(folder / cell) for cell in cells[:2])
+    for kind, path in (("network", network), ("property", prop)):
         if not is_there(path):
             raise BadInput(f"{place}: no {kind} at {path}, nor with .gz; give its path relative to the CSV")
-    return Instance(network, asked, timeout)
+    return Instance(network, prop, timeout)

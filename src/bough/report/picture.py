@@ -28,7 +28,7 @@ class Caption:
     """What the figure says in words: the image's class, the class the network gives the counterexample, the radius."""
 
     label: str
-    found: str
+    answer: str
     eps: float
 
 
@@ -65,10 +65,10 @@ def _figure(before: NDArray[np.float64], after: NDArray[np.float64], caption: Ca
     figure = Figure(figsize=(10, 3.9), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
     left, middle, right = figure.subplots(1, 3)
     # Dollar signs would start a formula, so class names keep theirs as they are.
-    title = f"Refuted: within ε = {caption.eps:g}, “{caption.label}” becomes “{caption.found}”"
+    title = f"Refuted: within ε = {caption.eps:g}, “{caption.label}” becomes “{caption.answer}”"
     figure.suptitle(title, fontsize=14, fontweight="bold", color=INK, parse_math=False)
     _panel(left, before, "image", caption.label, BLUE)
-    _panel(middle, after, "counterexample", caption.found, VERMILION)
+    _panel(middle, after, "counterexample", caption.answer, VERMILION)
     _difference_panel(figure, right, after - before, caption.eps)
     return figure
 

@@ -25,7 +25,7 @@ def read_runs(paths: Iterable[Path], note: Note = lambda _: None) -> list[Entry]
     A last line that a killed process left half written is left out. Raises `BadInput` for files that hold anything
     else than records of this schema.
     """
-    found: dict[tuple[object, ...], Entry] = {}
+    records: dict[tuple[object, ...], Entry] = {}
     twice = 0
     for path in paths:
         entries = _read(path, note)
@@ -33,12 +33,12 @@ def read_runs(paths: Iterable[Path], note: Note = lambda _: None) -> list[Entry]
             note(f"{path} holds no record")
         for entry in entries:
             key = *instance_of(entry), method_of(entry), entry.get("seed")  # equal in two records of one run
-            twice += key in found
-            if key not in found or entry["error"] is None or found[key]["error"] is not None:
-                found[key] = entry
+            twice += key in records
+            if key not in records or entry["error"] is None or records[key]["error"] is not None:
+                records[key] = entry
     if twice:
         note(f"{twice} records repeat a run (same network, property, method and seed); the latest of each counts")
-    return list(found.values())
+    return list(records.values())
 
 
 def method_of(entry: Entry) -> str:
@@ -75,12 +75,12 @@ def counts_branches(entry: Mapping[str, Any]) -> bool:
 
 def oddities(entries: Sequence[Entry]) -> list[str]:
     """What a reader must know before comparing methods: limits, instances or verdicts that do not agree."""
-    asked: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     methods: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for entry in entries:
-        asked[instance_of(entry)].append(entry)
+        groups[instance_of(entry)].append(entry)
         methods[method_of(entry)].add(instance_of(entry))
-    return [*_limits(asked.values()), *_coverage(list(methods.values())), *_contradictions(asked.values())]
+    return [*_limits(groups.values()), *_coverage(list(methods.values())), *_contradictions(groups.values())]
 
 
 def _limits(groups: Iterable[Sequence[Entry]]) -> list[str]:
@@ -136,22 +136,22 @@ def _read(path: Path, note: Note) -> list[Entry]:
 def json_object(text: str, failure: str) -> dict[str, Any]:
     """The object that a line of JSON holds; a `BadInput` by `failure` where it holds none."""
     try:
-        found = parsed_json(text)
+        value = parsed_json(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise BadInput(failure)
-    return found
+    return value
 
 
-def _entry(line: str, where: str) -> Entry:
+def _entry(line: str, place: str) -> Entry:
     advice = "give files that `bough bench` or `bough verify --json` wrote"
-    entry = json_object(line, f"{where}: not a record of a run; {advice}")
+    entry = json_object(line, f"{place}: not a record of a run; {advice}")
     schema = entry.get("schema")
     if schema != SCHEMA:
-        raise BadInput(f"{where}: the schema is {schema!r}, and this bough reads {SCHEMA!r}; give a file it wrote")
+        raise BadInput(f"{place}: the schema is {schema!r}, and this bough reads {SCHEMA!r}; give a file it wrote")
     sound = all(isinstance(entry.get(name), str) for name in WORDS) and entry.get("verdict") in VERDICTS
     sound = sound and all(type(entry.get(name)) in (int, float, NoneType) for name in NUMBERS)
     if not sound or ("verdict" in entry and (entry["verdict"] is None) == (entry.get("error") is None)):
-        raise BadInput(f"{where}: a field of the record is missing or of another type; was the file changed?")
+        raise BadInput(f"{place}: a field of the record is missing or of another type; was the file changed?")
     return {**dict.fromkeys((*NUMBERS, "verdict", "error")), **entry}

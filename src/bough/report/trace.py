@@ -199,11 +199,11 @@ def centre_of(box: Box, shape: Sequence[int]) -> NDArray[np.float64]:
     return np.asarray(np.clip(middle, lower, upper), dtype=np.float64).reshape(-1)
 
 
-def _written(found: Counterexample | None) -> dict[str, Any] | None:
-    if found is None:
+def _written(counterexample: Counterexample | None) -> dict[str, Any] | None:
+    if counterexample is None:
         return None
-    x = rounded(found.x) if found.x.size <= LARGEST_INPUT else None
-    return {"x": x, "y": rounded(found.y), "clause": found.clause}
+    x = rounded(counterexample.x) if counterexample.x.size <= LARGEST_INPUT else None
+    return {"x": x, "y": rounded(counterexample.y), "clause": counterexample.clause}
 
 
 def _ends(family: Family) -> str:
@@ -296,16 +296,16 @@ def read_trace(path: Path, note: Callable[[str], None] = lambda _: None) -> Trac
 
 def read_traces(paths: Iterable[Path], note: Callable[[str], None] = lambda _: None) -> list[Trace]:
     """The traces in files, and all of folders; what a run that was killed at once left in a folder is left out."""
-    found: list[Trace] = []
+    traces: list[Trace] = []
     for path in paths:
         if not path.is_dir():
-            found.append(read_trace(path, note))
+            traces.append(read_trace(path, note))
             continue
         files = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS))
         if not files:
             raise BadInput(f"{path} holds no trace; give a folder of `bough bench --trace`")
-        found.extend(trace for file in files if (trace := _whole_enough(file, note)) is not None)
-    return found
+        traces.extend(trace for file in files if (trace := _whole_enough(file, note)) is not None)
+    return traces
 
 
 def _whole_enough(path: Path, note: Callable[[str], None]) -> Trace | None:
@@ -345,10 +345,10 @@ def _check_header(header: Mapping[str, Any], path: Path) -> None:
 
 
 def _whole(values: Iterable[Any]) -> list[int]:
-    found = list(values)
-    if not all(isinstance(v, int) and v >= 0 for v in found):
+    numbers = list(values)
+    if not all(isinstance(v, int) and v >= 0 for v in numbers):
         raise ValueError
-    return found
+    return numbers
 
 
 def _add(nodes: Nodes, made: Mapping[str, Any]) -> None:

@@ -165,8 +165,8 @@ class Certifier(AbstractWitness):
         def among(rows: Array) -> DomainBatch:
             return domains[torch.from_numpy(rows).to(domains.lower.device)]
 
-        def judge(rows: Array, told: Evidence) -> Tensor | None:
-            return None if source is None else source.supported(among(rows), told)
+        def judge(rows: Array, row_evidence: Evidence) -> Tensor | None:
+            return None if source is None else source.supported(among(rows), row_evidence)
 
         tries = self._plain(leaves) if evidence is None else by_duals(leaves, evidence)
         yield "linear" if evidence is None else "duals", self._first_of(leaves, left, tries, judge=judge)

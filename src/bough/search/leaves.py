@@ -220,8 +220,8 @@ class _Duals:
         members = self._here(rows)
         slopes = (table.double() / STEPS if kind == SLOPES else table)[self._here(which)]
         numbers = slopes.where(self._free[members], _cut(self._numbers[members], bits))
-        told = Evidence(self._slots, numbers, _cut(self._weights[members], bits))
-        return Tried(lambda good: self._written(rows[good], kind, bits, table, which[good]), told)
+        evidence = Evidence(self._slots, numbers, _cut(self._weights[members], bits))
+        return Tried(lambda good: self._written(rows[good], kind, bits, table, which[good]), evidence)
 
     def _written(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Leaves:
         """Leaves as they are stored, with slopes by their places in a table."""

@@ -230,12 +230,12 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> Array:
 def _read_cifar(path: Path, split: str, count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Images and labels from the archive, read in place: records of one label byte and an image, in equal batches."""
     names = [f"cifar-10-batches-bin/{name}.bin" for name in _BATCHES[split]]
-    found: dict[str, bytes] = {}
+    batches: dict[str, bytes] = {}
     with _reading(path), tarfile.open(path, mode="r:gz") as archive:
         for member in islice((member for member in archive if member.name in names), len(names)):
             contents = archive.extractfile(member)
-            found[member.name] = contents.read() if contents else b""
-        records = np.frombuffer(b"".join(found[name] for name in names), np.uint8).reshape(count, -1)
+            batches[member.name] = contents.read() if contents else b""
+        records = np.frombuffer(b"".join(batches[name] for name in names), np.uint8).reshape(count, -1)
         return records[:, 1:].reshape(count, *shape), records[:, 0]
 
 

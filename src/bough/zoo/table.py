@@ -185,13 +185,13 @@ def _reader(header: list[str], path: Path) -> Callable[[Mapping[str, str]], Row]
     return lambda cells: Row(**{name: _value(name, cells[name], hint) for name, hint in COLUMNS.items()})
 
 
-def _row(read: Callable[[Mapping[str, str]], Row], header: list[str], cells: list[str], where: str) -> Row:
+def _row(read: Callable[[Mapping[str, str]], Row], header: list[str], cells: list[str], place: str) -> Row:
     if len(cells) != len(header):
-        raise BadInput(f"{where}: {len(cells)} cells under {len(header)} columns; give one for each")
+        raise BadInput(f"{place}: {len(cells)} cells under {len(header)} columns; give one for each")
     try:
         return read(dict(zip(header, cells, strict=True)))
     except BadInput as error:
-        raise type(error)(f"{where}: {error}") from error
+        raise type(error)(f"{place}: {error}") from error
 
 
 def parsed(text: str, hint: Any, none: str) -> Any:

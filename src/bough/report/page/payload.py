@@ -41,9 +41,9 @@ def payload(
     if not entries and not traces:
         raise BadInput("there is nothing to show: no run file holds a record, and no trace was given")
     entries = list(entries)
-    asked = list(dict.fromkeys(map(instance_of, entries)))
-    places = [_place(asked, entries, trace) for trace in traces]  # adds what only a trace knows of
-    number = {instance: k for k, instance in enumerate(asked)}
+    instances = list(dict.fromkeys(map(instance_of, entries)))
+    places = [_place(instances, entries, trace) for trace in traces]  # adds what only a trace knows of
+    number = {instance: k for k, instance in enumerate(instances)}
     all_points = [*points, *filter(None, map(_traced, traces))]
     return {
         "version": versions()["bough"],
@@ -51,22 +51,23 @@ def payload(
         "notes": list(notes),
         "instances": [
             {"network": net, "property": prop, "difficulty": level}
-            for (net, prop), level in zip(asked, _difficulties(asked, entries), strict=True)
+            for (net, prop), level in zip(instances, _difficulties(instances, entries), strict=True)
         ],
         "runs": [_run(entry, number) for entry in entries],
         "traces": [_trace(trace, number[place]) for trace, place in zip(traces, places, strict=True)],
         "points": [
-            {**asdict(point), "instance": number[_same(asked, (point.network, point.property))]} for point in all_points
+            {**asdict(point), "instance": number[_same(instances, (point.network, point.property))]}
+            for point in all_points
         ],
     }
 
 
-def _place(asked: list[Instance], entries: list[Entry], trace: Trace) -> Instance:
+def _place(instances: list[Instance], entries: list[Entry], trace: Trace) -> Instance:
     """The instance that a trace is of; one without a record gets what the trace knows as its record."""
     named = str(trace.header["network"]), str(trace.header["property"])
-    place = _same(asked, named)
-    if place not in asked:
-        asked.append(place)
+    place = _same(instances, named)
+    if place not in instances:
+        instances.append(place)
     method = method_of(trace.header)
     if not any(instance_of(entry) == place and method_of(entry) == method for entry in entries):
         end = trace.end or {"verdict": "unknown", "reason": "the trace ends before its search did"}
@@ -78,26 +79,26 @@ def _place(asked: list[Instance], entries: list[Entry], trace: Trace) -> Instanc
     return place
 
 
-def _same(asked: Sequence[Instance], named: Instance) -> Instance:
+def _same(instances: Sequence[Instance], named: Instance) -> Instance:
     """The instance of these names, or the only one of these file names: folders may have moved."""
-    if named in asked:
+    if named in instances:
         return named
     bare = tuple(map(stem, named))
-    alike = [instance for instance in asked if tuple(map(stem, instance)) == bare]
+    alike = [instance for instance in instances if tuple(map(stem, instance)) == bare]
     return alike[0] if len(alike) == 1 else named
 
 
-def _difficulties(asked: Sequence[Instance], entries: Sequence[Entry]) -> list[str]:
+def _difficulties(instances: Sequence[Instance], entries: Sequence[Entry]) -> list[str]:
     """How hard each instance is, as records say; where none says anything, by how many methods it was solved."""
     said = {instance_of(entry): str(entry["difficulty"]) for entry in entries if entry.get("difficulty")}
     if said:
-        return [said.get(instance, "not known") for instance in asked]
+        return [said.get(instance, "not known") for instance in instances]
     tried: dict[Instance, list[bool]] = {}
     for entry in entries:
         tried.setdefault(instance_of(entry), []).append(entry["verdict"] in SOLVED)
     return [
         "solved by all" if all(tried[instance]) else "solved by some" if any(tried[instance]) else "solved by none"
-        for instance in asked
+        for instance in instances
     ]
 
 
@@ -172,14 +173,14 @@ def read_points(folder: Path, entries: Sequence[Entry], note: Note) -> list[Page
 def _traced(trace: Trace) -> PagePoint | None:
     """The counterexample that a trace holds."""
     header = trace.header
-    found = (trace.end or {}).get("counterexample")
+    counterexample = (trace.end or {}).get("counterexample")
     shape = picture_shape(header["input_shape"])
-    if found is None or shape is None or not found.get("x"):
+    if counterexample is None or shape is None or not counterexample.get("x"):
         return None
     image = header.get("image") or {}
     missing = None if image.get("x") else "the trace holds no image"
     names = str(header["network"]), str(header["property"])
-    return PagePoint(*names, shape, found["x"], found["y"], image.get("x"), image.get("y"), missing)
+    return PagePoint(*names, shape, counterexample["x"], counterexample["y"], image.get("x"), image.get("y"), missing)
 
 
 def _saved(path: Path, network: str, prop: str, note: Note) -> PagePoint | None:

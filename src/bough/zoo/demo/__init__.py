@@ -49,5 +49,5 @@ def problem(
     classes = len(CLASS_NAMES)
     others = [k for k in range(classes) if k != label] if targets is None else targets
     clip = (torch.zeros(image.size, dtype=torch.float64), torch.ones(image.size, dtype=torch.float64))
-    asked = robustness_property(torch.from_numpy(image), eps, label, others, classes, clip)
-    return DemoProblem(name, image, label, eps, asked, timeout, expected)
+    prop = robustness_property(torch.from_numpy(image), eps, label, others, classes, clip)
+    return DemoProblem(name, image, label, eps, prop, timeout, expected)
