@@ -197,10 +197,10 @@ class Options(Budget, Question, Strategy):
         if self.offers is not None and Capability.EVIDENCE not in self.offers:
             raise BadInput(f"proofs by {self.bounds} cannot be written down; use other bounds, or no --certificate")
         policy = self.relu_bounds()
-        if policy is not None and policy.refreshes and self.bounds != "linear":
-            renewed = policy if self.intermediate == AUTO else self.intermediate
+        if policy is not None and policy.uncertified is not None and self.bounds != "linear":
+            name = policy if self.intermediate == AUTO else self.intermediate
             raise BadInput(
-                f"ReLU bounds that are renewed after splits ({renewed}) cannot be certified yet; use "
+                f"ReLU bounds {policy.uncertified} ({name}) cannot be certified yet; use "
                 "--intermediate fixed or optimised, or no --certificate"
             )
 

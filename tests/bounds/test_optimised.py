@@ -45,6 +45,7 @@ from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import ClauseBatch, TightBounds
 from bough.bounds.linear import Region
 from bough.bounds.optimised import OptimisedBounds
+from bough.bounds.trees import Trees
 from bough.branching.babsr import BaBSR
 from bough.branching.filtered import Filtered
 from bough.budget import Deadline, OutOfTime
@@ -59,12 +60,24 @@ from bough.verdict.result import Verdict
 NEVER = Deadline.never()
 ROUNDING = 1e-9  # of the samples' own evaluation
 LONG = OptimisedBounds(ascent=Ascent(steps=40))
+TREES = replace(LONG, stages=(Trees(rounds=2, leaves=4), Trees(rounds=8, leaves=32)), trees_at_unsafe=Trees(rounds=4))
 kinds = st.sampled_from(tuple(KINDS))
 seeds = st.integers(0, 2**31)
 
 
-def for_clause(policy: OptimisedBounds, network: Network, box: Box, query_clause: Clause) -> Bounds:
+def root_of(policy: OptimisedBounds, network: Network, box: Box) -> Region:
+    """The whole box as a region, after all stages of the policy."""
     region = policy.at_root(network, box, NEVER)
+    for stage in range(len(policy.stages)):
+        deeper = policy.deepened(network, region, stage, NEVER)
+        assert deeper is not None
+        region = deeper
+    assert policy.deepened(network, region, len(policy.stages), NEVER) is None
+    return region
+
+
+def for_clause(policy: OptimisedBounds, network: Network, box: Box, query_clause: Clause) -> Bounds:
+    region = root_of(policy, network, box)
     return for_rows(policy, network, region, query_clause.coefficients[None], query_clause.offsets[None])
 
 
@@ -88,25 +101,26 @@ def contains(bounds: Bounds, values: Array) -> None:
 
 
 @settings(max_examples=40)
-@given(kinds, seeds, st.sampled_from((OptimisedBounds(), LONG)))
+@given(kinds, seeds, st.sampled_from((OptimisedBounds(), LONG, TREES)))
 def test_root_bounds_contain_samples_and_are_no_wider_than_those_inside(kind, seed, policy):
     g = generator(seed)
     network = KINDS[kind](g)
     box = box_around(g, network.inputs)
-    bounds = policy.at_root(network, box, NEVER).bounds
+    bounds = root_of(policy, network, box).bounds
     contains(bounds, relu_inputs_at(network, samples(box, 2000).numpy()))
-    inner = TightBounds(refresh=False).at_root(network, box, NEVER).bounds
-    assert bool((bounds.lower >= inner.lower).all())
-    assert bool((bounds.upper <= inner.upper).all())
+    for looser in (TightBounds(refresh=False), replace(policy, stages=())):
+        inner = looser.at_root(network, box, NEVER).bounds
+        assert bool((bounds.lower >= inner.lower).all())
+        assert bool((bounds.upper <= inner.upper).all())
 
 
 @settings(max_examples=20)
-@given(kinds, seeds, st.sampled_from((1, 2)))
-def test_root_bounds_contain_samples_of_balls(kind, seed, p):
+@given(kinds, seeds, st.sampled_from((1, 2)), st.sampled_from((OptimisedBounds(), TREES)))
+def test_root_bounds_contain_samples_of_balls(kind, seed, p, policy):
     g = generator(seed)
     network = KINDS[kind](g)
     box = with_ball(g, box_around(g, network.inputs), p)
-    bounds = OptimisedBounds().at_root(network, box, NEVER).bounds
+    bounds = root_of(policy, network, box).bounds
     contains(bounds, relu_inputs_at(network, ball_samples(box, 2000).numpy()))
 
 
@@ -123,9 +137,9 @@ def test_ascent_tightens():
     assert better >= 10
 
 
-@settings(max_examples=40)
-@given(kinds, seeds, st.integers(1, 3), st.floats(0.02, 0.5))
-def test_bounds_at_unsafe_points_contain_every_unsafe_sample(kind, seed, rows, share):
+@settings(max_examples=60)
+@given(kinds, seeds, st.integers(1, 3), st.floats(0.02, 0.5), st.sampled_from((LONG, TREES)))
+def test_bounds_at_unsafe_points_contain_every_unsafe_sample(kind, seed, rows, share, policy):
     """The offsets are such that a share of all samples is unsafe."""
     g = generator(seed)
     network = KINDS[kind](g)
@@ -134,11 +148,11 @@ def test_bounds_at_unsafe_points_contain_every_unsafe_sample(kind, seed, rows, s
     points = samples(box, 3000).numpy()
     margins = drawn.margins(torch.from_numpy(values_at(network, points)[-1]))
     shifted = clause(drawn.coefficients, drawn.offsets + float(margins.quantile(share)))
-    bounds = for_clause(LONG, network, box, shifted)
+    bounds = for_clause(policy, network, box, shifted)
     unsafe = (margins - margins.quantile(share) <= 0).numpy()
     assert unsafe.any()
     contains(bounds, relu_inputs_at(network, points[unsafe]))
-    whole = LONG.at_root(network, box, NEVER).bounds
+    whole = root_of(policy, network, box).bounds
     assert bool((bounds.lower >= whole.lower).all())
     assert bool((bounds.upper <= whole.upper).all())
 
@@ -160,8 +174,9 @@ def test_unsafe_points_are_fewer():
     assert tighter >= 10
 
 
+@pytest.mark.parametrize("policy", [LONG, TREES], ids=["plain", "trees"])
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
-def test_bounds_at_unsafe_points_contain_every_unsafe_piece(kind):
+def test_bounds_at_unsafe_points_contain_every_unsafe_piece(kind, policy):
     """By enumeration: in every piece with an unsafe point, the least one of it has ReLU inputs within the bounds."""
     count = 0
     for seed in range(6):
@@ -169,7 +184,7 @@ def test_bounds_at_unsafe_points_contain_every_unsafe_piece(kind):
         network = case.problem.network
         for number, query_clause in enumerate(case.problem.clauses):
             box = case.problem.property.boxes[query_clause.box]
-            bounds = for_clause(LONG, network, box, query_clause)
+            bounds = for_clause(policy, network, box, query_clause)
             for piece, margin in zip(case.pieces[query_clause.box], case.margins[number], strict=True):
                 if margin > -1e-6 or piece.slack < 1e-6:
                     continue
@@ -244,9 +259,9 @@ def wild(g: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=g).double().sign() * size
 
 
-@settings(max_examples=40)
-@given(seeds, st.booleans(), st.integers(1, 3))
-def test_bounds_of_wildly_scaled_networks_hold_exactly(seed, thin, rows):
+@settings(max_examples=60)
+@given(seeds, st.booleans(), st.integers(1, 3), st.sampled_from((LONG, TREES)))
+def test_bounds_of_wildly_scaled_networks_hold_exactly(seed, thin, rows, policy):
     """Root bounds at every sample, the clause's at every one that is unsafe, and the margin, without any rounding."""
     g = generator(seed)
     network = sequential((wild(g, 4, 2), wild(g, 4)), (wild(g, 4, 4), wild(g, 4)), (wild(g, 2, 4), wild(g, 2)))
@@ -257,9 +272,9 @@ def test_bounds_of_wildly_scaled_networks_hold_exactly(seed, thin, rows):
     exact = [exact_values_at(network, x) for x in points.tolist()]
     middle = sorted(float(exact_margin(drawn, v[-1])) for v in exact)[6]
     query = problem(network, [box], [clause(drawn.coefficients, drawn.offsets + middle + 1e-6 * abs(middle))])
-    root = LONG.at_root(network, box, NEVER).bounds
-    at_unsafe = for_clause(LONG, network, box, query.clauses[0])
-    lower = float(DualAscent(intermediate=LONG).prepare(query).root(0.0, NEVER).domains.lower)
+    root = root_of(policy, network, box).bounds
+    at_unsafe = for_clause(policy, network, box, query.clauses[0])
+    lower = float(DualAscent(intermediate=policy).prepare(query).root(0.0, NEVER).domains.lower)
     unsafe = 0
     for v in exact:
         inside = [z for i in network.relus for z in v[network.nodes[i].inputs[0]]]
@@ -357,25 +372,27 @@ def test_rescaling_changes_the_weights_and_not_the_function():
             assert (relu_inputs_at(scaled.network, points) != relu_inputs_at(plain.network, points)).any()
 
 
+@pytest.mark.parametrize("policy", [OptimisedBounds(), TREES], ids=["plain", "trees"])
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
-def test_verdicts_on_badly_scaled_networks_are_enumerations(kind):
+def test_verdicts_on_badly_scaled_networks_are_enumerations(kind, policy):
     """Ascent in float32 finds little there; the proof in float64 closes nothing that is not safe."""
     tally: Counter[str] = Counter()
     for seed in range(6):
         for safe in (True, False):
             case = scaled_case(kind, seed, safe=safe)
-            judged = Judged(DualAscent(intermediate=OptimisedBounds()), case, conditional=True)
+            judged = Judged(DualAscent(intermediate=policy), case, conditional=True)
             result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=16))
             assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
             tally[result.verdict.value] += 1
     assert tally["verified"] == tally["falsified"] == 6
 
 
-def test_the_minimum_over_optimised_bounds():
+@pytest.mark.parametrize("policy", [OptimisedBounds(), TREES], ids=["plain", "trees"])
+def test_the_minimum_over_optimised_bounds(policy):
     for kind in ("dense", "convolutional", "residual", "pooled"):
         for seed, safe in ((1, True), (5, False)):
             case = hard_case(kind, seed, safe=safe)
-            bounder = Judged(DualAscent(intermediate=OptimisedBounds(unsafe_only=False)), case)
+            bounder = Judged(DualAscent(intermediate=policy.unconditional()), case)
             result = search(Search(case.problem, bounder, Filtered(), NoAttack(), NEVER, goal=Goal(1e-3), batch=16))
             assert result.lower_bound - 1e-6 <= case.least <= result.upper_bound + 1e-6
             assert result.upper_bound - result.lower_bound <= 1e-3 + 1e-9
@@ -387,10 +404,10 @@ def test_a_network_of_one_layer_or_none():
     none = sequential(([[1.0, 1.0]], [0.0]))
     for network in (one, none):
         box = Box(tensor([-1.0, -1.0]), tensor([1.0, 1.0]))
-        bounds = for_clause(OptimisedBounds(), network, box, clause([[1.0]], [0.0]))
+        bounds = for_clause(TREES, network, box, clause([[1.0]], [0.0]))
         assert bounds.lower.shape == (1, network.neurons)
         query = problem(network, [box], [clause([[1.0]], [-3.0])])
-        result = search(Search(query, DualAscent(intermediate=OptimisedBounds()), BaBSR(), NoAttack(), NEVER))
+        result = search(Search(query, DualAscent(intermediate=TREES), BaBSR(), NoAttack(), NEVER))
         assert result.verdict is Verdict.VERIFIED
 
 
@@ -428,6 +445,6 @@ def test_weights_that_ascent_should_never_find_prove_nothing_wrong(monkeypatch):
     for kind in ("dense", "residual"):
         for seed in range(6):
             case = hard_case(kind, seed, safe=False)
-            judged = Judged(DualAscent(intermediate=OptimisedBounds()), case, conditional=True)
+            judged = Judged(DualAscent(intermediate=TREES), case, conditional=True)
             result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=4))
             assert result.verdict is Verdict.FALSIFIED

@@ -94,7 +94,7 @@ class Functionals:
 
 
 @dataclass(frozen=True, eq=False)
-class Ascended:
+class Ascended(Arrays):
     """The best duals met, and their value as computed in the loop: not proved."""
 
     duals: Duals

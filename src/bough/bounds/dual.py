@@ -42,6 +42,7 @@ from bough.problem.problem import Problem
 
 MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
 LEAST_GAIN = 0.01  # by so much
+LEAST_STAGE_GAIN = 0.02  # of a root's bound, for which the next stage of ReLU bounds is worth its time
 ROOT_SHARE = 0.5  # of the time that is left, after which the root is not tightened any more
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
@@ -178,23 +179,19 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         Clauses that this leaves open get ReLU bounds of their own, and a second ascent over these.
         """
         clock = Clock.start()
+        policy = self._config.intermediate
+        regions = {}
         for box in self._boxes.unique().tolist():
             whole = self._problem.property.boxes[box].on(self._device)
-            root = self._config.intermediate.at_root(self._network, whole, deadline, self._witness)
+            regions[box] = policy.at_root(self._network, whole, deadline, self._witness)
             if self._witness is not None:
-                root = replace(root, bounds=self._witness.root(box).to(self._device))
-            net = reduce(self._network, root, deadline).to(self._device, torch.float32)
-            # Lines of every domain's own are an array of another size at every step: nothing to capture.
-            self._places[box] = _BoxAscent(root, Climber(net, capture=not self._config.intermediate.refreshes))
-        self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
-        sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
-        self._unit = max([s for s in sizes if s > 0], default=1.0)
-        self._root_bounds = Bounds.concatenate([self._places[c.box].root.bounds for c in self._problem.clauses])
+                regions[box] = replace(regions[box], bounds=self._witness.root(box).to(self._device))
+        self._stand_on(regions, deadline)
         # Where a second ascent follows, the first only tells which clauses need one.
-        first = self._config.ascent if self._config.intermediate.conditional else self._config.at_root
+        first = self._config.ascent if policy.conditional else self._config.at_root
         bounded = self._bound(self._roots(), first, cutoff, deadline)
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
-        policy = self._config.intermediate
+        bounded = self._deepened(bounded, first, cutoff, deadline)
         by_box = {box: policy.for_clauses(self._network, p.root, self._witness) for box, p in self._places.items()}
         for _ in range(MOST_REPEATS):
             left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
@@ -209,6 +206,52 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 break
         self._notes["root_seconds"] = clock.seconds()
         return bounded
+
+    def _deepened(self, bounded: Bounded, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:
+        """Bound the roots again over ReLU bounds for which the policy takes longer, while that gains something."""
+        if self._witness is not None:
+            return bounded
+        stage = 0
+        while True:
+            left = ~(bounded.domains.lower > cutoff)
+            boxes = self._boxes[left].unique().tolist()
+            if not boxes:
+                return bounded
+            try:
+                deeper = self._deeper(boxes, stage, deadline)
+                if not deeper:
+                    return bounded
+                self._stand_on({box: place.root for box, place in self._places.items()} | deeper, deadline)
+                better = self._bound(self._roots(), ascent, cutoff, deadline)
+            except OutOfTime:  # what the root has is a result
+                return bounded
+            self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
+            before = bounded.domains.lower
+            after = better.domains.lower
+            bounded = replace(better, domains=replace(better.domains, lower=torch.fmax(before, after)))
+            gained = after[left] - before[left]
+            if not bool((gained > LEAST_STAGE_GAIN * before[left].abs()).any()):
+                return bounded
+            stage += 1
+
+    def _deeper(self, boxes: list[int], stage: int, deadline: Deadline) -> dict[int, Region]:
+        """Regions of some boxes with tighter ReLU bounds; none after the policy's last stage."""
+        policy = self._config.intermediate
+        tried = {box: policy.deepened(self._network, self._places[box].root, stage, deadline) for box in boxes}
+        return {box: region for box, region in tried.items() if region is not None}
+
+    def _stand_on(self, regions: Mapping[int, Region], deadline: Deadline) -> None:
+        """Take regions, by box, for the roots, and make what ascent needs of them."""
+        places = {}
+        for box, region in regions.items():
+            net = reduce(self._network, region, deadline).to(self._device, torch.float32)
+            # Lines of every domain's own are an array of another size at every step: nothing to capture.
+            places[box] = _BoxAscent(region, Climber(net, capture=not self._config.intermediate.refreshes))
+        self._places = places
+        self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
+        sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
+        self._unit = max([s for s in sizes if s > 0], default=1.0)
+        self._root_bounds = Bounds.concatenate([self._places[c.box].root.bounds for c in self._problem.clauses])
 
     def _roots(self) -> DomainBatch:
         bounds = self._root_bounds

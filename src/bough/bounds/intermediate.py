@@ -63,6 +63,11 @@ class AbstractIntermediate(ABC):
     ) -> Region:
         """Bounds of every ReLU over the whole box, as a region of one domain; a witness is told what proves them."""
 
+    def deepened(self, network: Network, region: Region, stage: int, deadline: Deadline) -> Region | None:
+        """Tighter bounds over a region's box; each stage takes longer than the last, and there is a last one."""
+        del network, region, stage, deadline
+        return None
+
     @property
     def conditional(self) -> bool:
         """Whether the bounds of clauses may leave out safe points."""
@@ -72,6 +77,11 @@ class AbstractIntermediate(ABC):
     def refreshes(self) -> bool:
         """Whether bounds are renewed after splits, so that every domain has its own."""
         return False
+
+    @property
+    def uncertified(self) -> str | None:
+        """What of these bounds a certificate cannot hold; None where it can hold all."""
+        return "that are renewed after splits" if self.refreshes else None
 
     def unconditional(self) -> "Self":
         """The same policy with bounds that hold at safe points, too."""

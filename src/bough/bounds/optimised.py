@@ -6,6 +6,7 @@ every other bound before anything stands on it.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import final
 
 import torch
@@ -24,6 +25,7 @@ from bough.bounds.linear import Region, bound_functionals, proved_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import AbstractSlopes
+from bough.bounds.trees import TreeLeaves, Trees, by_pattern
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Deadline
 from bough.domain.batch import Bounds
@@ -49,6 +51,8 @@ class OptimisedBounds(AbstractIntermediate):
     # The last layer's at unsafe points after every split, too: dear, but it propagates constraints.
     refresh: bool = False
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
+    stages: tuple[Trees, ...] = ()  # one after the other, while a clause is open and the last one gained
+    trees_at_unsafe: Trees | None = None
 
     @property
     def slopes(self) -> AbstractSlopes:
@@ -66,6 +70,22 @@ class OptimisedBounds(AbstractIntermediate):
         for k, part in enumerate(net.layers):
             if k > 0 and part.stop > part.start:
                 region = replace(region, bounds=_tightened(network, region, net, k, ascent, witness))
+        return settled(network, region)
+
+    def deepened(self, network: Network, region: Region, stage: int, deadline: Deadline) -> Region | None:
+        """Ambiguous ReLUs bounded again, layer after layer, over small trees."""
+        if stage >= len(self.stages):
+            return None
+        net = reduce(network, region, deadline)
+        steps = _affordable(net, self.ascent.steps, region.lower.device.type)
+        if steps < FEWEST_STEPS:
+            return None
+        ascent = replace(self.ascent, steps=steps, deadline=deadline)
+        trees = self.stages[stage]
+        trees = replace(trees, ascent=replace(trees.ascent, deadline=deadline))
+        for k, part in enumerate(net.layers):
+            if k > 0 and part.stop > part.start:
+                region = replace(region, bounds=_tightened(network, region, net, k, ascent, None, trees))
         return settled(network, region)
 
     @property
@@ -88,6 +108,11 @@ class OptimisedBounds(AbstractIntermediate):
         """Whether this policy or the one inside was made to."""
         return self.refresh or self.inner.refreshes
 
+    @property
+    def uncertified(self) -> str | None:
+        """Bounds by trees have no place in a certificate yet."""
+        return "by trees" if self.stages or self.trees_at_unsafe is not None else super().uncertified
+
     def refreshed(self, network: Network, region: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
         """The last layer's bounds at the unsafe points of each domain."""
         bounds = super().refreshed(network, region, neurons, clauses)
@@ -102,8 +127,17 @@ class OptimisedBounds(AbstractIntermediate):
         return self.inner.after_split(network, region, neurons, deadline)
 
 
+def by_trees() -> OptimisedBounds:
+    """The policy that takes longest: trees on every layer, in stages, and at unsafe points."""
+    stages = (Trees(rounds=4, leaves=16), Trees(rounds=8, leaves=64), Trees(rounds=12, leaves=256))
+    return OptimisedBounds(stages=stages, trees_at_unsafe=Trees(rounds=4, leaves=16, ascent=Ascent(steps=4)))
+
+
 RELU_BOUNDS = (
     ReluBoundsEntry(name="optimised", words="ascended at the root, and at unsafe points", make=OptimisedBounds),
+    ReluBoundsEntry(
+        name="trees", words="ascended at the root over small trees of splits, for roots that are hard", make=by_trees
+    ),
 )
 
 
@@ -153,9 +187,15 @@ class UnsafePointBounds(AbstractClauseBounds):
             if not gaining or bool(bounds.empty().all()):
                 break
             self._layers = gaining
+        trees = self._policy.trees_at_unsafe
+        if trees is not None and self._witness is None and not bool(bounds.empty().all()):
+            trees = replace(trees, ascent=replace(trees.ascent, deadline=clauses.deadline))
+            for part in self._climber.net.layers[1:]:  # measured: the first layer's gain less than they cost
+                if part.stop > part.start:
+                    bounds = self._layer(self._climber, part, replace(clauses, bounds=bounds), trees)
         return bounds
 
-    def _layer(self, climber: Climber, part: slice, clauses: ClauseBatch) -> Bounds:
+    def _layer(self, climber: Climber, part: slice, clauses: ClauseBatch, trees: Trees | None = None) -> Bounds:
         """The bounds [clauses, neurons] with those of one layer ascended, under the constraints of each clause.
 
         Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
@@ -184,7 +224,8 @@ class UnsafePointBounds(AbstractClauseBounds):
             begin = self._begin(int(elements[0]), clauses, torch.where(high > -low, 1.0, 0.0), count)
             # A ReLU that the last round decided has a multiplier now, and begins without.
             begin = Duals(torch.where(functionals.signs == 0, begin.p, 0.0), begin.logits)
-            duals = ascent.run(climber, functionals, begin).duals
+            ascended = ascent.run(climber, functionals, begin)
+            duals = ascended.duals
             p, weights = (t.reshape(number, count, -1) for t in (duals.p, duals.logits))
             self._last[int(elements[0])] = _LastDuals(clauses.numbers, p, weights)
             numbers = net.neurons[elements]
@@ -196,9 +237,29 @@ class UnsafePointBounds(AbstractClauseBounds):
             proved = proved_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also).lower
             if self._witness is not None:
                 self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
+            if trees is not None:
+                ambiguous = (lower[:, numbers] < 0) & (upper[:, numbers] > 0)
+                sides = torch.cat([ambiguous, ambiguous], dim=1).flatten().nonzero()[:, 0]
+                prove = partial(self._proved, node, f, net, clauses, sides)
+                least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
+                proved.view(-1)[sides] = torch.fmax(proved.view(-1)[sides], least)
             lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
             upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
         return Bounds(lower, upper)
+
+    def _proved(
+        self, node: int, f: Tensor, net: Reduced, clauses: ClauseBatch, sides: Tensor, leaves: TreeLeaves
+    ) -> Tensor:
+        """Proved lower bounds [leaves] at the unsafe points of each leaf's clause, within the leaf's pattern."""
+        side = sides[leaves.owner]
+        clause = side // len(f)
+        pattern = by_pattern(clauses.bounds[clause], net.neurons, leaves.signs)
+        rule = by_duals(net, leaves.duals.p[:, None].double(), leaves.signs[:, None])
+        weights = leaves.duals.logits[:, None].double().clamp(min=0)
+        also = {node: f[side % len(f)][:, None]}
+        region = self._where.with_bounds(pattern)
+        proved = proved_rows(self._network, region, clauses.rows[clause], clauses.offsets[clause], weights, rule, also)
+        return torch.where(pattern.empty(), torch.inf, proved.lower[:, 0])
 
     def _begin(self, chunk: int, clauses: ClauseBatch, slopes: Tensor, count: int) -> Duals:
         """The last round's duals of the clauses that are still open; at first, plain slopes and small weights."""
@@ -218,9 +279,18 @@ def _affordable(net: Reduced, steps: int, device: str) -> int:
 
 
 def _tightened(
-    network: Network, region: Region, net: Reduced, k: int, ascent: Ascent, witness: AbstractWitness | None
+    network: Network,
+    region: Region,
+    net: Reduced,
+    k: int,
+    ascent: Ascent,
+    witness: AbstractWitness | None,
+    trees: Trees | None = None,
 ) -> Bounds:
-    """The region's bounds with those of layer k ascended, standing on the bounds of the layers before."""
+    """The region's bounds with those of layer k ascended, standing on the bounds of the layers before.
+
+    With trees, each side of an ambiguous ReLU has the tree of its own functional.
+    """
     start = net.layers[k].start
     low, high = region.bounds.lower[0, net.neurons], region.bounds.upper[0, net.neurons]
     # Earlier ReLUs that were ambiguous when the network was reduced and are no more: known signs.
@@ -237,7 +307,9 @@ def _tightened(
         count = len(rows)
         functionals = Functionals(rows, rows.new_zeros(count, 1), signs.expand(count, -1))
         p = torch.where(signs == 0, (cut.upper > -cut.lower).float(), 0.0).expand(count, -1)
-        duals = ascent.run(Climber(cut, capture=False), functionals, Duals(p, rows.new_zeros(count, 1))).duals
+        climber = Climber(cut, capture=False)
+        ascended = ascent.run(climber, functionals, Duals(p, rows.new_zeros(count, 1)))
+        duals = ascended.duals
         f = low.new_zeros(count, network.nodes[node].size)
         numbers = net.neurons[elements]
         at = (numbers - first).repeat(2)[:, None]
@@ -249,7 +321,32 @@ def _tightened(
             witness.ascended(numbers, cut.neurons, duals.p, proved[0])
         lower[0, numbers] = torch.fmax(lower[0, numbers], proved[0, : len(elements)])
         upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[0, len(elements) :])
+        if trees is None:
+            continue
+        ambiguous = (lower[0, numbers] < 0) & (upper[0, numbers] > 0)
+        sides = torch.cat([ambiguous, ambiguous]).nonzero()[:, 0]
+        prove = partial(_proved, network, region, node, f[sides], cut)
+        least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
+        proved = proved[0].index_copy(0, sides, least)
+        lower[0, numbers] = torch.fmax(lower[0, numbers], proved[: len(elements)])
+        upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[len(elements) :])
     return Bounds(lower, upper)
+
+
+def _proved(network: Network, region: Region, node: int, f: Tensor, cut: Reduced, leaves: TreeLeaves) -> Tensor:
+    """Proved lower bounds [leaves] of the functionals f [functionals, elements of the node] over leaves' patterns."""
+    bounds = Bounds(*(side.expand(len(leaves.owner), -1) for side in (region.bounds.lower, region.bounds.upper)))
+    pattern = by_pattern(bounds, cut.neurons, leaves.signs)
+    rule = by_duals(cut, leaves.duals.p[:, None].double(), leaves.signs[:, None])
+    proved = bound_functionals(
+        network, region.with_bounds(pattern), node, f[leaves.owner][:, None], rule, below_only=True
+    )
+    return torch.where(pattern.empty(), torch.inf, proved.lower[:, 0])
+
+
+def _widest(network: Network) -> int:
+    """The numbers that a proof has at once for each functional."""
+    return 4 * max(network.neurons, *(node.size for node in network.nodes))
 
 
 def _worth_trying(net: Reduced, clauses: int) -> list[slice]:

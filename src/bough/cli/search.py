@@ -84,8 +84,8 @@ def _add_search_options(command: Command) -> None:
     declare(rare, "--max-bounds", "N", words, int, dest="most_bounds")
     declare(rare, "--weights", "FILE", "of a learnt rule (gnn, ...): a file, or the name of one that comes with bough")
     words = (
-        "ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised); as in "
-        "the authors' code (paper); `help` lists them"
+        "ReLU bounds: CROWN, renewed after splits (tight) or not (fixed); ascended at the root (optimised), "
+        "and over trees of splits (trees); as in the authors' code (paper); `help` lists them"
     )
     declare(rare, "--intermediate", "NAME", words, default="auto", action=_Named)
     words = (

@@ -1,0 +1,170 @@
+"""Trees of splits below a functional: their leaves cover everything, and bounds by them are tighter and stay true."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.support import KINDS, Judged, ascend_in_float64, box_around, generator, hard_case
+from torch import Tensor
+
+from bough.bounds import trees
+from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
+from bough.bounds.dual import DualAscent
+from bough.bounds.intermediate import TightBounds
+from bough.bounds.optimised import OptimisedBounds
+from bough.bounds.reduced import reduce
+from bough.bounds.trees import TreeLeaves, Trees, by_pattern
+from bough.branching.babsr import BaBSR
+from bough.budget import Deadline, OutOfTime
+from bough.domain.batch import Bounds
+from bough.falsify.base import NoAttack
+from bough.search.loop import Search, search
+from bough.verdict.result import Verdict
+
+NEVER = Deadline.never()
+PLAIN = OptimisedBounds()
+DEEP = OptimisedBounds(stages=(Trees(rounds=3, leaves=8), Trees(rounds=8, leaves=64)))
+
+
+def grown(kind: str, seed: int, policy: Trees, which: slice = slice(None)) -> TreeLeaves:
+    """The trees of some outputs of a random network, from below, with thresholds that no leaf reaches."""
+    g = generator(seed)
+    network = KINDS[kind](g)
+    region = TightBounds(refresh=False).at_root(network, box_around(g, network.inputs), NEVER)
+    net = reduce(network, region).to(torch.device("cpu"), torch.float64)
+    n = len(net.neurons)
+    rows = torch.cat([torch.eye(network.outputs), -torch.eye(network.outputs)]).double()[which, None]
+    count = len(rows)
+    offsets = torch.full((count, 1), 1e3).double()
+    functionals = Functionals(rows, offsets, torch.zeros(count, n, dtype=torch.int8))
+    start = Duals(torch.full((count, n), 0.5).double(), torch.zeros(count, 1).double())
+    climber = Climber(net, capture=False)
+    return policy.grown(climber, functionals, Ascent(steps=8).run(climber, functionals, start))
+
+
+def patterns(leaves: TreeLeaves) -> dict[int, list[tuple[int, ...]]]:
+    by_owner = defaultdict(list)
+    for owner, signs in zip(leaves.owner.tolist(), leaves.signs.tolist(), strict=True):
+        by_owner[owner].append(tuple(signs))
+    return by_owner
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("policy", [Trees(rounds=3, leaves=8), Trees(rounds=8, leaves=40)])
+def test_the_leaves_of_every_tree_cover_everything_once(kind, policy, monkeypatch):
+    """No two leaves agree wherever both have a sign, and the shares of all patterns, 2**-splits each, add up to 1."""
+    ascend_in_float64(monkeypatch)
+    for seed in range(4):
+        leaves = grown(kind, seed, policy)
+        for signs in patterns(leaves).values():
+            assert len(signs) < 2 * policy.leaves
+            assert sum(2.0 ** -sum(s != 0 for s in pattern) for pattern in signs) == 1.0
+            for k, one in enumerate(signs):
+                assert all(any(a * b < 0 for a, b in zip(one, other, strict=True)) for other in signs[:k])
+
+
+def test_a_tree_stops_where_its_sign_is_decided(monkeypatch):
+    ascend_in_float64(monkeypatch)
+    leaves = grown("dense", 1, Trees(rounds=4))
+    assert len(leaves.owner) > 2 * int(leaves.owner.max()) + 2
+    functional = Functionals(torch.ones(1, 1, 2), torch.full((1, 1), -1e3), torch.zeros(1, 3, dtype=torch.int8))
+    decided = Ascended(Duals(torch.zeros(1, 3), torch.zeros(1, 1)), torch.ones(1))
+    chosen = Trees()._lowest(TreeLeaves.roots(functional, decided), 1)
+    assert not bool(chosen.any())
+
+
+@pytest.mark.parametrize("kind", ["dense", "residual"])
+def test_a_batch_of_trees_is_each_tree_alone(kind, monkeypatch):
+    ascend_in_float64(monkeypatch)
+    policy = Trees(rounds=4, leaves=12)
+    together = grown(kind, 3, policy)
+    for k in range(int(together.owner.max()) + 1):
+        alone = grown(kind, 3, policy, slice(k, k + 1))
+        own = together[together.owner == k]
+        assert sorted(patterns(own)[k]) == sorted(patterns(alone)[0])
+        torch.testing.assert_close(own.value.sort().values, alone.value.sort().values)
+
+
+def test_in_pieces_the_trees_are_the_same(monkeypatch):
+    ascend_in_float64(monkeypatch)
+    whole = grown("dense", 5, Trees(rounds=4))
+    monkeypatch.setattr(trees, "CHUNK", 3)
+    parts = grown("dense", 5, Trees(rounds=4))
+    assert {k: sorted(v) for k, v in patterns(whole).items()} == {k: sorted(v) for k, v in patterns(parts).items()}
+
+
+def test_trees_stop_before_they_fill_the_memory(monkeypatch):
+    ascend_in_float64(monkeypatch)
+    whole = grown("dense", 5, Trees(rounds=4))
+    most = len(whole.owner) // 2
+    monkeypatch.setitem(trees.LEAF_BYTES, "cpu", 8 * whole.signs.shape[1] * most)
+    fewer = grown("dense", 5, Trees(rounds=4))
+    assert int(whole.owner.max()) < len(fewer.owner) <= most
+    assert set(fewer.owner.tolist()) == set(whole.owner.tolist())
+
+
+def test_bounds_of_a_pattern_are_cut_at_zero():
+    bounds = Bounds(torch.tensor([[-1.0, -2.0, -3.0]] * 2), torch.tensor([[1.0, 2.0, 3.0]] * 2))
+    cut = by_pattern(bounds, torch.tensor([0, 2]), torch.tensor([[1, 0], [-1, 1]], dtype=torch.int8))
+    assert cut.lower.tolist() == [[0, -2, -3], [-1, -2, 0]]
+    assert cut.upper.tolist() == [[1, 2, 3], [0, 2, 3]]
+    assert bounds.lower[0, 0] == -1
+
+
+def test_trees_tighten():
+    """In most networks with a second layer some bound gets tighter by a tenth, and no bound gets looser."""
+    better = 0
+    for kind in ("dense", "convolutional", "residual", "pooled"):
+        for seed in range(5):
+            g = generator(seed)
+            network = KINDS[kind](g)
+            region = PLAIN.at_root(network, box_around(g, network.inputs), NEVER)
+            deeper = DEEP.deepened(network, region, 1, NEVER)
+            assert deeper is not None
+            before, after = region.bounds, deeper.bounds
+            assert bool((after.lower >= before.lower).all())
+            assert bool((after.upper <= before.upper).all())
+            better += bool(((after.upper - after.lower) < 0.9 * (before.upper - before.lower)).any())
+    assert better >= 10
+
+
+@pytest.mark.parametrize("at_unsafe", [None, Trees(rounds=3, leaves=8)])
+@pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
+def test_verdicts_over_trees_are_enumerations(kind, at_unsafe):
+    policy = replace(DEEP, trees_at_unsafe=at_unsafe)
+    for seed in range(4):
+        for safe in (True, False):
+            case = hard_case(kind, seed, safe=safe)
+            judged = Judged(DualAscent(intermediate=policy), case, conditional=True)
+            result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=8))
+            assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
+
+
+def test_trees_save_branches():
+    saved = 0
+    for seed in range(8):
+        problem = hard_case("dense", seed, safe=True).problem
+        plain, deep = (
+            search(Search(problem, DualAscent(intermediate=p), BaBSR(), NoAttack(), NEVER, batch=8))
+            for p in (PLAIN, DEEP)
+        )
+        saved += plain.branches - deep.branches
+    assert saved > 0
+
+
+def test_a_deadline_in_the_middle_of_a_stage_leaves_what_is_known(monkeypatch):
+    problem = hard_case("dense", 5, safe=True).problem
+    plain = search(Search(problem, DualAscent(intermediate=PLAIN), BaBSR(), NoAttack(), NEVER, batch=8))
+    assert plain.branches
+
+    def out_of_time(*_: object) -> Tensor:
+        raise OutOfTime
+
+    monkeypatch.setattr(Trees, "_children", out_of_time)
+    result = search(Search(problem, DualAscent(intermediate=DEEP), BaBSR(), NoAttack(), NEVER, batch=8))
+    assert (result.verdict, result.branches, result.root_lower_bound) == (
+        plain.verdict,
+        plain.branches,
+        plain.root_lower_bound,
+    )
