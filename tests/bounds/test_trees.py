@@ -1,16 +1,17 @@
 """Trees of splits below a functional: their leaves cover everything, and bounds by them are tighter and stay true."""
 
+import itertools
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from tests.support import KINDS, Judged, ascend_in_float64, box_around, generator, hard_case
-from torch import Tensor
 
 from bough.bounds import trees
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
-from bough.bounds.dual import DualAscent
+from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.optimised import OptimisedBounds
 from bough.bounds.reduced import reduce
@@ -153,15 +154,21 @@ def test_trees_save_branches():
     assert saved > 0
 
 
-def test_a_deadline_in_the_middle_of_a_stage_leaves_what_is_known(monkeypatch):
+@pytest.mark.parametrize(("owner", "method", "call"), [(Trees, "_children", 1), (DualSession, "_bound", 2)])
+def test_a_deadline_in_the_middle_of_a_stage_leaves_what_is_known(owner, method, call, monkeypatch):
     problem = hard_case("dense", 5, safe=True).problem
     plain = search(Search(problem, DualAscent(intermediate=PLAIN), BaBSR(), NoAttack(), NEVER, batch=8))
     assert plain.branches
 
-    def out_of_time(*_: object) -> Tensor:
-        raise OutOfTime
+    calls = itertools.count(1)
+    original = getattr(owner, method)
 
-    monkeypatch.setattr(Trees, "_children", out_of_time)
+    def out_of_time(*arguments: Any) -> Any:
+        if next(calls) == call:
+            raise OutOfTime
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, method, out_of_time)
     result = search(Search(problem, DualAscent(intermediate=DEEP), BaBSR(), NoAttack(), NEVER, batch=8))
     assert (result.verdict, result.branches, result.root_lower_bound) == (
         plain.verdict,

@@ -31,7 +31,7 @@ from bough.bounds.base import (
 from bough.bounds.intermediate import AbstractClauseBounds, AbstractIntermediate, ClauseBatch, TightBounds
 from bough.bounds.linear import Region, proved_rows
 from bough.bounds.lp import BasisNumbers, PlanetLP
-from bough.bounds.proof import by_duals
+from bough.bounds.proof import PROOF_BYTES, by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Clock, Deadline, OutOfTime
@@ -53,7 +53,6 @@ CPU_DOMAINS = (128, 1024)  # domains split per step on a CPU: at least, and at m
 CPU_RELUS = 1 << 17  # ReLUs of all domains of a step on a CPU
 GPU_DOMAINS = 8192  # domains split per step on a GPU, at most
 ROOM_SHARE = 0.25  # of a GPU's free memory, for the domains that are being bounded
-PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
 
 
 @final
@@ -186,7 +185,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             regions[box] = policy.at_root(self._network, whole, deadline, self._witness)
             if self._witness is not None:
                 regions[box] = replace(regions[box], bounds=self._witness.root(box).to(self._device))
-        self._stand_on(regions, deadline)
+        self._stand_on(self._made(regions, deadline))
         # Where a second ascent follows, the first only tells which clauses need one.
         first = self._config.ascent if policy.conditional else self._config.at_root
         bounded = self._bound(self._roots(), first, cutoff, deadline)
@@ -213,6 +212,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             return bounded
         stage = 0
         while True:
+            places = dict(self._places)
             left = ~(bounded.domains.lower > cutoff)
             boxes = self._boxes[left].unique().tolist()
             if not boxes:
@@ -221,9 +221,10 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 deeper = self._deeper(boxes, stage, deadline)
                 if not deeper:
                     return bounded
-                self._stand_on({box: place.root for box, place in self._places.items()} | deeper, deadline)
+                self._stand_on(places | self._made(deeper, deadline))
                 better = self._bound(self._roots(), ascent, cutoff, deadline)
             except OutOfTime:  # what the root has is a result
+                self._stand_on(places)
                 return bounded
             self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
             before = bounded.domains.lower
@@ -240,13 +241,17 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         tried = {box: policy.deepened(self._network, self._places[box].root, stage, deadline) for box in boxes}
         return {box: region for box, region in tried.items() if region is not None}
 
-    def _stand_on(self, regions: Mapping[int, Region], deadline: Deadline) -> None:
-        """Take regions, by box, for the roots, and make what ascent needs of them."""
+    def _made(self, regions: Mapping[int, Region], deadline: Deadline) -> dict[int, _BoxAscent]:
+        """What ascent needs of regions, by box."""
         places = {}
         for box, region in regions.items():
             net = reduce(self._network, region, deadline).to(self._device, torch.float32)
             # Lines of every domain's own are an array of another size at every step: nothing to capture.
             places[box] = _BoxAscent(region, Climber(net, capture=not self._config.intermediate.refreshes))
+        return places
+
+    def _stand_on(self, places: dict[int, _BoxAscent]) -> None:
+        """Take these for the boxes of the roots."""
         self._places = places
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
         sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]

@@ -7,6 +7,8 @@ from bough.bounds.linear import PassRelu
 from bough.bounds.reduced import Reduced
 from bough.bounds.relaxation import chord
 
+PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
+
 
 def by_duals(net: Reduced, p: Tensor, signs: Tensor, passing: Tensor | None = None) -> PassRelu:
     """Pass the network's own ReLUs as the duals p [domains, rows, n] say: what proves a bound that ascent found.

@@ -3,7 +3,7 @@
 Every functional has a tree of its own, whose leaves are patterns of signs. In a round, each tree's lowest leaves are
 split, by the ReLU at which the relaxation loses most of that functional; the children start from the parent's duals.
 The functional's bound is the least over its leaves. Nothing here proves anything: leaves are returned with their duals,
-and are proved like any other bound (`by_pattern`, `least_of`).
+and are proved like any other bound (`Trees.least`).
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals, evaluate
+from bough.bounds.proof import PROOF_BYTES
 from bough.domain.arrays import Arrays
 from bough.domain.batch import Bounds
 
 CHUNK = 4096  # leaves that are split, or proved, together
 LEAF_BYTES = {"cpu": 1 << 30, "cuda": 1 << 34}  # of all leaves that grow together; trees stop before it is more
-PROOF_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # of the widest arrays of one float64 proof
 
 
 @dataclass(frozen=True, eq=False)
