@@ -81,7 +81,6 @@ def save(figure: "Figure", path: Path, dpi: int = DPI) -> None:
     ending = path.suffix.lower()
     if ending not in FORMATS:
         raise OutputError(f"picture '{path.name}' must end in {' or '.join(FORMATS)}; rename it")
-    about: dict[str, None] = {"Date": None} if ending == ".svg" else {}
     contents = io.BytesIO()
-    figure.savefig(contents, format=ending[1:], dpi=dpi, metadata=about)
+    figure.savefig(contents, format=ending[1:], dpi=dpi, metadata={"Date": None} if ending == ".svg" else {})
     write_bytes(path, contents.getvalue())

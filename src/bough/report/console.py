@@ -49,21 +49,17 @@ class ProgressLine(AbstractObserver):
 
     def seen(self, state: "SearchState", seconds: float) -> None:
         """Say where the search stands, if it is time to."""
-        if self._due(seconds):
-            self.told(progress_text(state, seconds), seconds)
-
-    def _due(self, seconds: float) -> bool:
-        every = REFRESH if self._live is not None else LOG_EVERY
-        return self._stream is not None and seconds - self._last >= every
+        self.told(progress_text(state, seconds), seconds)
 
     def told(self, line: str, seconds: float) -> None:
         """Say this, if it is time to."""
-        if not self._due(seconds):
+        every = REFRESH if self._live is not None else LOG_EVERY
+        if self._stream is None or seconds - self._last < every:
             return
         self._last = seconds
         if self._live is not None:
             self._live.update(line)
-        elif self._stream is not None:
+        else:
             self._stream.write(line + "\n")
             self._stream.flush()
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:  # matplotlib is slow to import and only pictures need it
 
 Pixels = NDArray[np.floating]
 
-DPI = 160  # dots per inch of PNG files
-_CHANNELS = (1, 3)  # grey, RGB
-
 
 @dataclass(frozen=True)
 class Caption:
@@ -45,12 +42,12 @@ def counterexample_picture(path: Path, image: Pixels, counterexample: Pixels, ca
             f"the image has shape {before.shape}, the counterexample {after.shape}; they do not belong together"
         )
     with rc_context({**rcParamsDefault, "svg.hashsalt": "bough"}):
-        save(_figure(before, after, caption), path, DPI)
+        save(_figure(before, after, caption), path, dpi=160)
 
 
 def _pixels(image: Pixels) -> NDArray[np.float64]:
     """An image of [channels, height, width] as [height, width, channels]."""
-    if image.ndim != 3 or image.shape[0] not in _CHANNELS:
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise BadInput(
             f"a picture needs [channels, height, width] with 1 or 3 channels, not {tuple(image.shape)}; reshape it"
         )

@@ -84,8 +84,7 @@ def record(
 ) -> dict[str, Any]:
     """The record of a run that ended with a result, or (result None) with an error."""
     entry: dict[str, Any] = {"schema": SCHEMA, "network": run.network, "property": run.property, "method": run.method}
-    entry.update(asdict(run.settings))
-    entry.update(timeout=None if run.settings.timeout is None else finite(run.settings.timeout))
+    entry.update(asdict(run.settings), timeout=finite(run.settings.timeout))
     entry.update(verdict=None, reason=None, seconds=None, load_seconds=load_seconds)
     entry.update(branches=None, bounds=None, domains_per_second=None, **dict.fromkeys(BOUNDS))
     entry.update(depth=None, open_domains=None, attack_seconds=None, engine=None, proved=None)
@@ -102,9 +101,9 @@ def record(
     return entry
 
 
-def finite(value: float) -> float | None:
-    """The value, or None where it is infinite or no number, which JSON has no word for."""
-    return value if math.isfinite(value) else None
+def finite(value: float | None) -> float | None:
+    """The value, or None where there is none, or one that is infinite or no number, which JSON has no word for."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def write_record(path: Path, entry: dict[str, Any]) -> None:

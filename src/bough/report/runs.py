@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -135,20 +136,16 @@ def _read(path: Path, note: Note) -> list[Entry]:
 
 def json_object(text: str, failure: str) -> dict[str, Any]:
     """The object that a line of JSON holds; a `BadInput` by `failure` where it holds none."""
-    try:
-        value = parsed_json(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise BadInput(failure)
-    return value
+    with suppress(ValueError):
+        if isinstance(value := parsed_json(text), dict):
+            return value
+    raise BadInput(failure)
 
 
 def _entry(line: str, place: str) -> Entry:
     advice = "give files that `bough bench` or `bough verify --json` wrote"
     entry = json_object(line, f"{place}: not a record of a run; {advice}")
-    schema = entry.get("schema")
-    if schema != SCHEMA:
+    if (schema := entry.get("schema")) != SCHEMA:
         raise BadInput(f"{place}: the schema is {schema!r}, and this bough reads {SCHEMA!r}; give a file it wrote")
     sound = all(isinstance(entry.get(name), str) for name in WORDS) and entry.get("verdict") in VERDICTS
     sound = sound and all(type(entry.get(name)) in (int, float, NoneType) for name in NUMBERS)

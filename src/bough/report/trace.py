@@ -25,7 +25,6 @@ from bough.problem.property import Box
 from bough.report.record import finite
 from bough.report.runs import json_object
 from bough.search.observe import AbstractObserver, Family, Split
-from bough.verdict.counterexample import Counterexample
 
 if TYPE_CHECKING:
     from bough.search.loop import SearchState
@@ -117,7 +116,7 @@ class TraceWriter(AbstractObserver):
 
     def finish(self, result: "Result") -> None:
         """Write the last line, which tells how the search ended."""
-        end = {
+        end: dict[str, Any] = {
             "verdict": result.verdict.value,
             "reason": result.reason,
             "seconds": round(result.seconds, 6),
@@ -126,8 +125,11 @@ class TraceWriter(AbstractObserver):
             "lower": finite(result.lower_bound),
             "upper": finite(result.upper_bound),
             "depth": result.depth,
-            "counterexample": _written(result.counterexample),
+            "counterexample": None,
         }
+        if (found := result.counterexample) is not None:
+            x = rounded(found.x) if found.x.size <= LARGEST_INPUT else None
+            end["counterexample"] = {"x": x, "y": rounded(found.y), "clause": found.clause}
         self._write(json.dumps({"end": end}, allow_nan=False))
 
     def _splits(self, family: Family, split: Split) -> str:
@@ -152,16 +154,15 @@ class TraceWriter(AbstractObserver):
 def _about(problem: Problem) -> dict[str, Any]:
     """What was searched: names, and where in the network the ReLU of a flat number is."""
     network = problem.network
-    layers = [
-        {"name": network.nodes[i].name, "shape": list(network.nodes[i].shape), "first": part.start}
-        for i, part in network.slices.items()
-    ]
     return {
         "network": problem.network_name,
         "property": problem.property_name,
         "input_shape": list(network.input_shape),
         "neurons": network.neurons,
-        "layers": layers,
+        "layers": [
+            {"name": network.nodes[i].name, "shape": list(network.nodes[i].shape), "first": part.start}
+            for i, part in network.slices.items()
+        ],
         "clauses": len(problem.clauses),
         "image": _image(problem),
     }
@@ -197,13 +198,6 @@ def centre_of(box: Box, shape: Sequence[int]) -> NDArray[np.float64]:
     at_top = short & ~at_bottom & (upper >= upper.max(axis=1, keepdims=True))
     middle = np.where(at_bottom, upper - whole / 2, np.where(at_top, lower + whole / 2, (lower + upper) / 2))
     return np.asarray(np.clip(middle, lower, upper), dtype=np.float64).reshape(-1)
-
-
-def _written(counterexample: Counterexample | None) -> dict[str, Any] | None:
-    if counterexample is None:
-        return None
-    x = rounded(counterexample.x) if counterexample.x.size <= LARGEST_INPUT else None
-    return {"x": x, "y": rounded(counterexample.y), "clause": counterexample.clause}
 
 
 def _ends(family: Family) -> str:

@@ -16,6 +16,7 @@ from bough.report.trace import Nodes, Trace, centre_of, picture_shape, rounded
 
 MOST_STEPS = 2000  # steps of a trace that the plot of bounds shows
 COPIED = ("verdict", "reason", "error", "seconds", "timeout", "branches", "bounds", "depth", "seed", "known")
+ABOUT = ("method", "bounder", "branching", "timeout", "seed", "weights")  # what a trace's first line says of its run
 Instance = tuple[str, str]
 LARGEST = 1 << 20  # elements; a larger input is not drawn
 
@@ -44,7 +45,6 @@ def payload(
     instances = list(dict.fromkeys(map(instance_of, entries)))
     places = [_place(instances, entries, trace) for trace in traces]  # adds what only a trace knows of
     number = {instance: k for k, instance in enumerate(instances)}
-    all_points = [*points, *filter(None, map(_traced, traces))]
     return {
         "version": versions()["bough"],
         "warnings": oddities(entries),
@@ -57,7 +57,7 @@ def payload(
         "traces": [_trace(trace, number[place]) for trace, place in zip(traces, places, strict=True)],
         "points": [
             {**asdict(point), "instance": number[_same(instances, (point.network, point.property))]}
-            for point in all_points
+            for point in (*points, *filter(None, map(_traced, traces)))
         ],
     }
 
@@ -71,11 +71,9 @@ def _place(instances: list[Instance], entries: list[Entry], trace: Trace) -> Ins
     method = method_of(trace.header)
     if not any(instance_of(entry) == place and method_of(entry) == method for entry in entries):
         end = trace.end or {"verdict": "unknown", "reason": "the trace ends before its search did"}
-        fields = {name: end.get(name) for name in COPIED}
-        about = {
-            name: trace.header.get(name) for name in ("method", "bounder", "branching", "timeout", "seed", "weights")
-        }
-        entries.append({**fields, **about, "network": place[0], "property": place[1], "lower_bound": end.get("lower")})
+        entry = {name: end.get(name) for name in COPIED}
+        entry |= {name: trace.header.get(name) for name in ABOUT}
+        entries.append(entry | {"network": place[0], "property": place[1], "lower_bound": end.get("lower")})
     return place
 
 
