@@ -74,6 +74,7 @@ _MNIST = {  # of each split images, then labels
         ("t10k-labels-idx1-ubyte.gz", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     ),
 }
+_CIFAR10 = ("cifar-10-binary.tar.gz", 170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd")
 DATASETS: Mapping[str, Dataset] = {
     "mnist": Dataset(
         name="mnist",
@@ -95,13 +96,7 @@ DATASETS: Mapping[str, Dataset] = {
         mean=(0.485, 0.456, 0.406),
         std=(0.225, 0.225, 0.225),
         counts={"train": 50_000, "test": 10_000},
-        files=(
-            RemoteFile(
-                "cifar-10-binary.tar.gz",
-                170_052_171,
-                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-            ),
-        ),
+        files=(RemoteFile(*_CIFAR10),),
         mirrors=("https://www.cs.toronto.edu/~kriz/",),
     ),
 }
@@ -156,7 +151,7 @@ def load(
         raise BadInput(f"there is no split {split!r} of {name}; give one of {', '.join(SPLITS)}")
     if folder is not None and not (is_there(folder) and folder.is_dir()):
         raise BadInput(f"{folder} is no folder; give the one with {name}, or none")
-    root = _cache() if folder is None else folder
+    root = folder or _cache()
     wanted = {file: _first(file.name, root) for file in dataset.published(split)}
     absent = [file.name for file, path in wanted.items() if path is None]
     # All of the split, in one file or as published, goes before a part of it.

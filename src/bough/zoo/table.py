@@ -9,7 +9,7 @@ import hashlib
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -63,11 +63,11 @@ class Row:
 
     def __post_init__(self) -> None:
         dataset = datasets.known(self.dataset)
-        split = _one_of("split", self.split, datasets.SPLITS)
-        size = dataset.counts[split]
+        _one_of("split", self.split, datasets.SPLITS)
+        size = dataset.counts[self.split]
         classes = len(dataset.classes)
         if not 0 <= self.image < size:
-            raise BadInput(f"{self.dataset} has no {split} image {self.image}; give a number from 0 to {size - 1}")
+            raise BadInput(f"{self.dataset} has no {self.split} image {self.image}; give a number from 0 to {size - 1}")
         for what, number in (("label", self.label), ("target", self.target)):
             if number is not None and not 0 <= number < classes:
                 raise BadInput(f"{what} {number} is no class of {self.dataset}; give a number from 0 to {classes - 1}")
@@ -83,10 +83,9 @@ class Row:
 COLUMNS: Mapping[str, Any] = {field.name: field.type for field in fields(Row)}
 
 
-def _one_of(what: str, word: str, words: tuple[str, ...]) -> str:
+def _one_of(what: str, word: str, words: tuple[str, ...]) -> None:
     if word not in words:
         raise BadInput(f"there is no {what} '{word}'; there are: {', '.join(words)}")
-    return word
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +115,7 @@ class Surroundings:
         radius = torch.full_like(spread, eps) if self.normalised else eps / spread
         clip = (low, high) if self.clip else None
         robust = robustness_property(self.inputs, radius, self.label, [self.target], len(self.dataset.classes), clip)
-        box = robust.boxes[0]
-        if torch.equal(box.lower.float(), box.upper.float()):  # networks compute in float32
+        if torch.equal(robust.boxes[0].lower.float(), robust.boxes[0].upper.float()):  # networks compute in float32
             raise BadInput(f"eps {eps:g} leaves nothing but the image itself in float32; give a larger one")
         return robust
 
@@ -157,8 +155,7 @@ def as_text(rows: Sequence[Row]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        values = [getattr(row, name) for name in COLUMNS]
-        writer.writerow([str(value).lower() if isinstance(value, bool) else value for value in values])
+        writer.writerow(str(value).lower() if isinstance(value, bool) else value for value in astuple(row))
     return file.getvalue()
 
 
@@ -167,10 +164,19 @@ def read_table(path: Path) -> tuple[Row, ...]:
     lines = read_csv(path, TABLE_LIMIT, "a table of properties as CSV", "correct it")
     _, header = next(lines, ("", []))
     read = _reader(header, path)
-    rows = tuple(_row(read, header, cells, place) for place, cells in lines if cells)
+    rows = []
+    for place, cells in lines:
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise BadInput(f"{place}: {len(cells)} cells under {len(header)} columns; give one for each")
+        try:
+            rows.append(read(dict(zip(header, cells, strict=True))))
+        except BadInput as error:
+            raise type(error)(f"{place}: {error}") from error
     if not rows:
         raise BadInput(f"{path} lists no property; give a table with one line for each")
-    return rows
+    return tuple(rows)
 
 
 def _reader(header: list[str], path: Path) -> Callable[[Mapping[str, str]], Row]:
@@ -183,15 +189,6 @@ def _reader(header: list[str], path: Path) -> Callable[[Mapping[str, str]], Row]
     if len(header) != len(COLUMNS):
         raise BadInput(f"{path}, line 1: a column is named twice; remove one")
     return lambda cells: Row(**{name: _value(name, cells[name], hint) for name, hint in COLUMNS.items()})
-
-
-def _row(read: Callable[[Mapping[str, str]], Row], header: list[str], cells: list[str], place: str) -> Row:
-    if len(cells) != len(header):
-        raise BadInput(f"{place}: {len(cells)} cells under {len(header)} columns; give one for each")
-    try:
-        return read(dict(zip(header, cells, strict=True)))
-    except BadInput as error:
-        raise type(error)(f"{place}: {error}") from error
 
 
 def parsed(text: str, hint: Any, none: str) -> Any:
