@@ -22,7 +22,6 @@ from bough.problem.vnnlib import read_property
 from bough.search.observe import AbstractObserver
 from bough.verdict.result import Result
 
-IMAGE_AXES = 3  # channels, height, width
 COMPARED = 4  # random points, of each kind, at which a network is held against its runtime
 
 
@@ -123,8 +122,8 @@ def robustness(  # noqa: PLR0913 - the words in which the question is asked
     """
     chosen = Options(**options)
     pixels = read_image(Path(image)) if isinstance(image, str | Path) else as_pixels(image)
-    alone = tuple(pixels.shape[1:]) if pixels.ndim == IMAGE_AXES + 1 and len(pixels) == 1 else tuple(pixels.shape)
-    loaded = load_network(network, alone)
+    batched = pixels.ndim == 4 and len(pixels) == 1
+    loaded = load_network(network, tuple(pixels.shape[1:] if batched else pixels.shape))
     pixels = fitted(pixels, loaded.network.input_shape)
     prop = image_property(
         pixels, index(label), eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip, norm=norm

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MOST_IDLE = 8  # threads at most, however many CPUs idle: a guess, measured on two CPUs only
-_OUT_OF_HOST_MEMORY = "DefaultCPUAllocator"  # PyTorch's error says so
 
 
 def free_memory() -> float:
@@ -43,7 +42,7 @@ class OutOfMemory(Exception):
 
 def ran_out(error: BaseException) -> bool:
     """Whether an error means that the host had no memory left; PyTorch's own is a plain RuntimeError."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_HOST_MEMORY in str(error))
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))
 
 
 @dataclass(frozen=True)

@@ -138,21 +138,19 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     if options.method != AUTO:
         raise BadInput(f"method {options.method} is a baseline, and here bough's own search is needed; give no method")
     name, entry, reason = _chosen_bounder(options, network)
-    device = options.device
-    if isinstance(options.bounds, AbstractBounder):
-        device = options.bounds.device
-    elif device == AUTO:
-        device = "cuda" if entry is not None and entry.gpu and torch.cuda.is_available() else "cpu"
     rule, brancher, weights = _rule(options, network, name, entry)
     policy_name = OWN if entry is None else str(options.intermediate)
     if options.intermediate == AUTO and entry is not None:
         policy_name = (entry.usual_relu_bounds if options.certificate is None else entry.certified_relu_bounds) or OWN
     if isinstance(options.bounds, AbstractBounder):
         bounder = options.bounds
+        device = bounder.device
     else:
+        device = options.device
+        if device == AUTO:
+            device = "cuda" if entry is not None and entry.gpu and torch.cuda.is_available() else "cpu"
         # The settings of a bounder hold ReLU bounds, even of a bounder that ignores them.
-        policy_made = "fixed" if policy_name == OWN else policy_name
-        policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry(policy_made).make()
+        policy = options.relu_bounds() or KNOWN_RELU_BOUNDS.entry("fixed" if policy_name == OWN else policy_name).make()
         if options.gap is not None or options.semantics == "float32":
             # A least margin is about safe points, too, and so is the error of a float32 run.
             policy = policy.unconditional()
@@ -162,14 +160,13 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
         needed = " and ".join(sorted(need.value for need in brancher.needs - bounder.offers))
         raise BadInput(f"'{rule}' needs {needed}, which {bounder} does not have; use another rule or bounder")
     batch = options.batch or (USER_BOUNDER_BATCH if entry is None else entry.batch(network, device))
-    settings = Settings(
-        name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
-    )
     auto = f" (auto: {reason})" if options.bounds == AUTO else ""
     over = "" if policy_name == OWN else f" over {policy_name} ReLU bounds"
     by = "" if weights is None else f" by {Path(weights).name}"
     return SearchPlan(
-        settings=settings,
+        settings=Settings(
+            name, policy_name, rule, batch, options.seed, options.timeout, device, weights, options.semantics
+        ),
         words=f"{name} bounds{auto} on {device}{over}, {rule} branching{by}, {batch} domains a step",
         bounder=bounder,
         brancher=brancher,
@@ -189,9 +186,8 @@ def _chosen_bounder(options: Options, network: Network) -> tuple[str, BounderEnt
     name = options.bounds
     reason = f"{network.neurons} ReLUs"
     if name == AUTO:
-        few_relus = network.neurons <= FEW_RELUS and options.device != "cuda"
         few_inputs = network.inputs <= FEW_INPUTS and options.device != "cuda" and options.branching == AUTO
-        if few_relus:
+        if network.neurons <= FEW_RELUS and options.device != "cuda":
             name, reason = "lp", f"only {network.neurons} ReLUs"
         elif options.intermediate == "paper":
             name, reason = "lp", "the bounder of the paper"
