@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import bough
 from bough.budget import ran_out
 from bough.cli import bench, check, learning, search, zoo
 from bough.cli.shared import BAD_INPUT, DEFECT, UNFINISHED, Command, declare, print_verdict, say
@@ -71,9 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _no_command(options: argparse.Namespace) -> int:
     if options.version:
-        from importlib.metadata import version
-
-        print(f"bough {version('bough')}")
+        print(f"bough {bough.__version__}")
         return 0
     _parser().print_help(sys.stderr)
     return BAD_INPUT

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -80,14 +81,14 @@ def _bench(options: argparse.Namespace) -> int:
     from bough.bench.methods import parse_method
     from bough.bench.tally import Tally, is_wrong, progress_line, table
     from bough.bench.tasks import Selection, plan, read_known
+    from bough.report.console import shown_live
 
     engine = _engine(options)
     methods = [parse_method(text, options.device) for text in options.method or ["auto"]]
     selection = Selection(options.only, options.every, options.timeout)
     known = {} if options.known is None else read_known(options.known)
     problems = _problems(options)
-    listed = None if problems is None else problems.listed()
-    tasks = plan(options.instances, methods, selection, known, listed)
+    tasks = plan(options.instances, methods, selection, known, None if problems is None else problems.listed())
     if options.known is not None and all(task.known is None for task in tasks):
         note(f"{options.known} has no verdict for any of these instances")
     tasks = _traced(options, tasks)
@@ -103,7 +104,8 @@ def _bench(options: argparse.Namespace) -> int:
             note(f"{lacking} runs are in {options.out} without a trace in {options.trace}; they are not repeated")
         torch.set_num_threads(1)
         tally = Tally(tasks, ledger.done, engine.jobs)
-        with _View(tally, len(tasks)) as view:
+        with shown_live(tally, sys.stderr, 2) or nullcontext() as live:
+            view = _View(tally, len(tasks), live)
             entries = run_tasks(tasks, ledger.done, ledger, view.seen, deadline, engine, view.beat)
     say(table(entries))
     wrong = [entry for entry in entries if is_wrong(entry)]
@@ -120,20 +122,9 @@ def _bench(options: argparse.Namespace) -> int:
 class _View:
     """What a person sees meanwhile: a table that is kept up to date on a terminal, a line for each run in a log."""
 
-    def __init__(self, tally: "Tally", total: int) -> None:
-        self._tally, self._total = tally, total
-        self._live: Live | None = None
+    def __init__(self, tally: "Tally", total: int, live: "Live | None") -> None:
+        self._tally, self._total, self._live = tally, total, live
         self._next = Deadline.after(TELL_FIRST)  # when a line is due
-
-    def __enter__(self) -> "_View":
-        from bough.report.console import shown_live
-
-        self._live = shown_live(self._tally, sys.stderr, 2)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def seen(self, count: int, entry: dict[str, Any]) -> None:
         """Count a run that has ended, and say so."""
@@ -165,8 +156,7 @@ def _engine(options: argparse.Namespace) -> "AbstractEngine":
     limits = Limits(GRACE if options.grace is None else options.grace, options.memory_limit)
     for_ray = ("--gpu-share", "--ray-address")
     for_workers = ("--jobs", "--grace", "--memory-limit", "--fresh")
-    unheeded = {"here": (*for_workers, *for_ray), "local": for_ray}.get(options.engine, ())
-    for flag in unheeded:
+    for flag in {"here": (*for_workers, *for_ray), "local": for_ray}.get(options.engine, ()):
         value = getattr(options, flag[2:].replace("-", "_"))
         if value is not None and value is not False:
             raise BadInput(f"{flag} says nothing with --engine {options.engine}; leave it out, or give another engine")

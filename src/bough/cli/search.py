@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bough.budget import idle_cpus
 from bough.cli.shared import (
     DEVICES,
     NETWORK_HELP,
@@ -24,6 +25,8 @@ from bough.cli.shared import (
     say,
 )
 from bough.errors import BadInput
+from bough.files.writing import check_writable, write_bytes, write_text
+from bough.zoo.shipped import network_path
 
 if TYPE_CHECKING:
     from bough.options import Options
@@ -93,8 +96,7 @@ def _add_search_options(command: Command) -> None:
         "any order of summation, which takes longer to prove"
     )
     declare(rare, "--semantics", ("real", "float32"), words)
-    words = "skip the gradient attack that runs first"
-    declare(rare, "--no-attack", None, words, action="store_false", dest="attack")
+    declare(rare, "--no-attack", None, "skip the gradient attack that runs first", action="store_false", dest="attack")
     words = "domains split per step; 1 counts branches as the paper does; auto by default, from the memory there is"
     declare(rare, "--batch", "N", words, count_or_auto)
     declare(rare, "--memory", "GB", "most for open domains; half of what is free", float)
@@ -130,7 +132,6 @@ class _Named(argparse.Action):
 def _verify(options: argparse.Namespace) -> int:
     chosen = _search_options(options)
     from bough.api import load_network, load_problem
-    from bough.zoo.shipped import network_path
 
     return _answer(options, load_problem(load_network(network_path(options.network)), options.property), chosen)
 
@@ -140,7 +141,6 @@ def _robustness(options: argparse.Namespace) -> int:
     from bough.api import load_network, load_problem
     from bough.problem.images import fitted, read_image
     from bough.problem.property import image_property
-    from bough.zoo.shipped import network_path
 
     loaded = load_network(network_path(options.network))
     pixels = fitted(read_image(options.image), loaded.network.input_shape)
@@ -157,7 +157,6 @@ def _robustness(options: argparse.Namespace) -> int:
 
 def _search_options(options: argparse.Namespace) -> "Options":
     """Check what can be checked before any file is read."""
-    from bough.files.writing import check_writable
     from bough.options import Options
 
     for path in (options.json, options.counterexample, options.vnncomp, options.trace, options.certificate):
@@ -168,8 +167,6 @@ def _search_options(options: argparse.Namespace) -> "Options":
     check_numbers(options, trace_limit=0)
     check_processes(options, "threads")
     import torch
-
-    from bough.budget import idle_cpus
 
     torch.set_num_threads(options.threads or idle_cpus())
     strategy = ("bounds", "branching", "intermediate", "attack", "batch", "seed", "device", "weights")
@@ -241,9 +238,7 @@ def _certified(path: Path, result: "Result") -> str:
 
 
 def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan", result: "Result") -> None:
-    from bough.files.writing import write_text
-    from bough.report import record as records
-    from bough.report import vnncomp
+    from bough.report import record, vnncomp
 
     try:
         if options.counterexample is not None:
@@ -251,8 +246,8 @@ def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan"
         if options.vnncomp is not None:
             write_text(options.vnncomp, vnncomp.as_text(result))
         if options.json is not None:
-            run = records.Run(problem.network_name, problem.property_name, "bab", plan.settings)
-            records.write_record(options.json, records.record(run, result))
+            run = record.Run(problem.network_name, problem.property_name, "bab", plan.settings)
+            record.write_record(options.json, record.record(run, result))
     except BadInput as error:
         # The path was fine when the run began; what was found must not be lost with the file.
         raise type(error)(f"{error} (the run ended {result.verdict.value}: {result.reason})") from error
@@ -260,7 +255,6 @@ def _write(options: argparse.Namespace, problem: "Problem", plan: "AbstractPlan"
 
 def _write_counterexample(path: Path, problem: "Problem", result: "Result") -> None:
     """Write what was found; an older counterexample must not be taken for this run's."""
-    from bough.files.writing import write_bytes
     from bough.report.vnncomp import as_text
     from bough.verdict.counterexample import as_npz
 

@@ -6,6 +6,7 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from bough.budget import Deadline
 from bough.errors import BadInput, OutputError
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from bough.budget import Deadline
     from bough.zoo.datasets import Images
 
 BAD_INPUT, UNFINISHED, DEFECT = 2, 3, 4
@@ -177,10 +177,8 @@ def note(line: str) -> None:
     say(f"note: {line}")
 
 
-def limit_of(options: argparse.Namespace) -> "Deadline":
+def limit_of(options: argparse.Namespace) -> Deadline:
     """What `--limit-seconds` says, from now on."""
-    from bough.budget import Deadline
-
     limit = options.limit_seconds
     if limit is not None and not limit >= 0:
         raise BadInput(f"--limit-seconds is {limit}; give seconds, 0 or more")
