@@ -23,45 +23,14 @@ SEMANTICS = ("real", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """All that a user can say of a run: a question, a strategy and a budget."""
+class Question:
+    """What is asked of a problem; `gap` asks for the minimum to within it instead of a verdict."""
 
-    # How to search; `auto` is decided when the network is known.
-    bounds: str | AbstractBounder = AUTO
-    branching: str | AbstractBrancher[Any] = AUTO
-    intermediate: str | AbstractIntermediate = AUTO
-    attack: bool = True
-    batch: int | None = None  # domains split per step; 1 gives the paper's branch counts
-    seed: int = 0
-    device: str = AUTO
-    weights: str | None = None  # of a learnt rule: a file, or the name of one that comes with bough
-    method: str = AUTO  # the search, or the name of a baseline
-    solver: str = AUTO  # of a baseline that is a mixed-integer program
-    # What is asked of a problem; `gap` asks for the minimum to within it instead of a verdict.
     gap: float | None = None
     semantics: str = "real"  # what `verified` is about: the weights in real arithmetic, or every float32 execution, too
     certificate: str | Path | None = None  # a file for the proof, which `bough check` reads
-    # What a search may take.
-    timeout: float | None = None  # seconds
-    memory: float | None = None  # GB of host memory for open domains
-    most_bounds: int | None = None  # the search ends, as by a timeout, with the step that reaches so many
 
     def __post_init__(self) -> None:
-        self._check_question()
-        self._check_names()
-        self._check_device()
-        self._check_bounder()
-        self._check_rule()
-        self._check_budget()
-        self._check_method()
-        if self.certificate is not None:
-            self._check_certificate()
-        policy = self.relu_bounds()
-        everywhere = self.gap is not None or self.semantics == "float32"
-        if everywhere and policy is not None and policy.conditional and isinstance(self.bounds, AbstractBounder):
-            raise BadInput(f"a minimum and float32 are about safe points, too; {policy} in {self.bounds} is not")
-
-    def _check_question(self) -> None:
         if self.gap is not None and not 0 < self.gap < math.inf:
             raise BadInput(f"the gap is {self.gap}; give a finite number above 0")
         if self.semantics not in SEMANTICS:
@@ -73,7 +42,16 @@ class Options:
         if self.certificate is not None and self.semantics != "real":
             raise BadInput("a certificate is about real arithmetic; leave out --semantics float32, or --certificate")
 
-    def _check_budget(self) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a search may take."""
+
+    timeout: float | None = None  # seconds
+    memory: float | None = None  # GB of host memory for open domains
+    most_bounds: int | None = None  # the search ends, as by a timeout, with the step that reaches so many
+
+    def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
             raise BadInput(f"the timeout is {self.timeout}; give seconds, 0 or more")
         if self.memory is not None and not self.memory > 0:
@@ -81,7 +59,23 @@ class Options:
         if self.most_bounds is not None and self.most_bounds < 0:
             raise BadInput(f"the most bounds are {self.most_bounds}; give a whole number, 0 or more")
 
-    def _check_names(self) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """How to search; `auto` is decided when the network is known."""
+
+    bounds: str | AbstractBounder = AUTO
+    branching: str | AbstractBrancher[Any] = AUTO
+    intermediate: str | AbstractIntermediate = AUTO
+    attack: bool = True
+    batch: int | None = None  # domains split per step; 1 gives the paper's branch counts
+    seed: int = 0
+    device: str = AUTO
+    weights: str | None = None  # of a learnt rule: a file, or the name of one that comes with bough
+    method: str = AUTO  # the search, or the name of a baseline
+    solver: str = AUTO  # of a baseline that is a mixed-integer program
+
+    def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 63:
             raise BadInput(f"the seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
         if self.batch is not None and self.batch < 1:
@@ -97,6 +91,9 @@ class Options:
         for kind, name, names in (("device", self.device, DEVICES), ("solver", self.solver, tuple(SOLVERS))):
             if name not in (AUTO, *names):
                 raise BadInput(f"there is no {kind} '{name}'; there are: {', '.join((AUTO, *names))}")
+        self._check_device()
+        self._check_bounder()
+        self._check_rule()
 
     @property
     def needs(self) -> frozenset[Capability]:
@@ -108,7 +105,8 @@ class Options:
     @property
     def learnt(self) -> bool:
         """Whether the branching rule is asked for by name and needs weights."""
-        return isinstance(self.branching, str) and self.branching != AUTO and KNOWN_RULES.entry(self.branching).learnt
+        named = isinstance(self.branching, str) and self.branching != AUTO
+        return named and KNOWN_RULES.entry(str(self.branching)).learnt
 
     @property
     def offers(self) -> frozenset[Capability] | None:
@@ -172,6 +170,23 @@ class Options:
             halving = [entry.name for entry in KNOWN_RULES.entries() if Capability.INPUT_PARTS in entry.needs]
             raise BadInput(f"linear bounds need a rule that halves inputs: {', '.join(halving)}")
 
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Budget, Question, Strategy):
+    """All that a user can say of a run: a question, a strategy and a budget."""
+
+    def __post_init__(self) -> None:
+        Question.__post_init__(self)
+        Strategy.__post_init__(self)
+        Budget.__post_init__(self)
+        self._check_method()
+        if self.certificate is not None:
+            self._check_certificate()
+        policy = self.relu_bounds()
+        everywhere = self.gap is not None or self.semantics == "float32"
+        if everywhere and policy is not None and policy.conditional and isinstance(self.bounds, AbstractBounder):
+            raise BadInput(f"a minimum and float32 are about safe points, too; {policy} in {self.bounds} is not")
+
     def _check_certificate(self) -> None:
         """What cannot be written down is refused before anything is searched."""
         if self.method != AUTO:
@@ -198,8 +213,9 @@ class Options:
             check_installed(self.solver)
         if self.method == AUTO:
             return
+        plain = Options()
         for name in ("bounds", "branching", "intermediate", "gap", "batch", "memory", "most_bounds", "semantics"):
-            if getattr(self, name) != getattr(Options, name):
+            if getattr(self, name) != getattr(plain, name):
                 raise BadInput(f"method {self.method} takes no option '{name}'; leave it out, or give no --method")
         if self.device == "cuda":
             raise BadInput(f"method {self.method} runs on the CPU only; leave out --device cuda")
