@@ -71,8 +71,9 @@ def test_a_tree_stops_where_its_sign_is_decided(monkeypatch):
     assert len(leaves.owner) > 2 * int(leaves.owner.max()) + 2
     functional = Functionals(torch.ones(1, 1, 2), torch.full((1, 1), -1e3), torch.zeros(1, 3, dtype=torch.int8))
     decided = Ascended(Duals(torch.zeros(1, 3), torch.zeros(1, 1)), torch.ones(1))
-    chosen = Trees()._lowest(TreeLeaves.roots(functional, decided), 1)
-    assert not bool(chosen.any())
+    nothing = torch.zeros(1, dtype=torch.int64)
+    root = TreeLeaves(nothing, functional.signs, decided.duals, decided.value, nothing.bool())
+    assert not bool(Trees()._lowest(root, 1).any())
 
 
 @pytest.mark.parametrize("kind", ["dense", "residual"])

@@ -163,9 +163,8 @@ class StemProducts:
         count = len(self._stem.ambiguous)
         self._first[:, stem.ambiguous] = lam[:, :count]
         self._first[:, stem.passing] = lam[:, count:] @ stem.through
-        last = len(stem.network.nodes) - 1
         f = self._first.reshape(-1, *stem.network.nodes[-1].shape)
-        g = walk.backward(stem.network, last, f, _no_relu).reshape(len(lam), -1) * self._radius
+        g = walk.backward(stem.network, len(stem.network.nodes) - 1, f, _no_relu).reshape(len(lam), -1) * self._radius
         torch.sum(g.abs(), dim=1, out=reach)
         torch.neg(g.sign_(), out=self.vertex)
         torch.mv(lam, self._net.centre, out=value)
@@ -223,11 +222,12 @@ class Climb:
         self.record = Record(self.value, self.best, self.best_p)
 
     def state(self) -> list[Tensor]:
-        """Everything that a domain takes along when the batch shrinks."""
+        """Everything that a domain takes along when the batch shrinks, with what its last pass back left."""
         own = (self.rows, self.offsets, *vars(self.signs).values(), self.p, self.best_p, self.logits, self.best_logits)
         moments = (*vars(self.moments).values(), *vars(self.row_moments).values())
         seed = () if self.seed is None else (self.seed,)
-        return [*own, *moments, self.best, self.scale, self.value, self.reach, *seed, self.lines.of]
+        left = (self.value, self.reach, self.nu, self.products.vertex)
+        return [*own, *moments, self.best, self.scale, *left, *seed, self.lines.of]
 
     def weights(self) -> Tensor:
         """The weights of the rows, [domains, rows]."""
@@ -308,11 +308,11 @@ class Climb:
             if part.start == part.stop:
                 continue
             nu = self.nu[:, part]
-            p = self.p[:, part]
-            signs = self.signs[part]
             torch.mm(self.lam[:, part.stop :], net.between[part.stop :, part], out=nu)
             fresh = self.fresh[:, part] if seating else None
-            self.does.relax(nu, p, signs, self.lines[part], self.lam[:, part], self.lost, fresh)
+            self.does.relax(
+                nu, self.p[:, part], self.signs[part], self.lines[part], self.lam[:, part], self.lost, fresh
+            )
             if self.seed is not None:
                 self.lam[:, part] += self.seed[:, part]
         self.products.back(self.lam, self.value, self.reach)
@@ -512,8 +512,7 @@ def _shrunk(climber: Climber, functionals: Functionals, climb: Climb, rows: Tens
     """A smaller batch with these rows of the old one, and what its last pass back left for the next step."""
     moves = climber.at(len(rows), functionals)
     smaller = moves.climb
-    kept = (*climb.state(), climb.nu, climb.products.vertex)
-    for new, old in zip((*smaller.state(), smaller.nu, smaller.products.vertex), kept, strict=True):
+    for new, old in zip(smaller.state(), climb.state(), strict=True):
         new[: len(rows)] = old[rows]
     smaller.lines.slope.copy_(climb.lines.slope)
     smaller.lines.intercept.copy_(climb.lines.intercept)

@@ -201,8 +201,7 @@ class LinearSession(AbstractSession, AbstractEstimates, AbstractInputParts, Abst
         parts = InputParts(
             torch.where(one & second, middle, cut.lower), torch.where(one & ~second, middle, cut.upper), cut.slope
         )
-        signs = torch.where(halved, parents.signs, children.signs)
-        return replace(children, signs=signs, bounds=bounds, start=parts)
+        return replace(children, signs=torch.where(halved, parents.signs, children.signs), bounds=bounds, start=parts)
 
     def _pieces(self, domains: DomainBatch) -> Iterator[Tensor]:
         """Domains of one box each, few enough at a time; like beside like, so that one does not pay for another."""

@@ -5,6 +5,7 @@ are stored, and `linear.bound_clause` evaluates them on the network itself, in f
 subtracted, over ReLU bounds that were proved the same way: a domain is closed by that number only.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +34,7 @@ from bough.bounds.linear import Region, proved_rows
 from bough.bounds.lp import BasisNumbers, PlanetLP
 from bough.bounds.proof import PROOF_BYTES, by_duals
 from bough.bounds.reduced import Reduced, reduce
+from bough.bounds.trees import by_pattern
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Clock, Deadline, OutOfTime
 from bough.domain.arrays import Arrays
@@ -210,16 +212,17 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         """Bound the roots again over ReLU bounds for which the policy takes longer, while that gains something."""
         if self._witness is not None:
             return bounded
-        stage = 0
-        while True:
+        policy = self._config.intermediate
+        for stage in itertools.count():
             places = dict(self._places)
             left = ~(bounded.domains.lower > cutoff)
             boxes = self._boxes[left].unique().tolist()
             if not boxes:
                 return bounded
             try:
-                deeper = self._deeper(boxes, stage, deadline)
-                if not deeper:
+                tried = {box: policy.deepened(self._network, places[box].root, stage, deadline) for box in boxes}
+                deeper = {box: region for box, region in tried.items() if region is not None}
+                if not deeper:  # after the policy's last stage
                     return bounded
                 self._stand_on(places | self._made(deeper, deadline))
                 better = self._bound(self._roots(), ascent, cutoff, deadline)
@@ -230,16 +233,9 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             before = bounded.domains.lower
             after = better.domains.lower
             bounded = replace(better, domains=replace(better.domains, lower=torch.fmax(before, after)))
-            gained = after[left] - before[left]
-            if not bool((gained > LEAST_STAGE_GAIN * before[left].abs()).any()):
-                return bounded
-            stage += 1
-
-    def _deeper(self, boxes: list[int], stage: int, deadline: Deadline) -> dict[int, Region]:
-        """Regions of some boxes with tighter ReLU bounds; none after the policy's last stage."""
-        policy = self._config.intermediate
-        tried = {box: policy.deepened(self._network, self._places[box].root, stage, deadline) for box in boxes}
-        return {box: region for box, region in tried.items() if region is not None}
+            if not bool((after[left] - before[left] > LEAST_STAGE_GAIN * before[left].abs()).any()):
+                break
+        return bounded
 
     def _made(self, regions: Mapping[int, Region], deadline: Deadline) -> dict[int, _BoxAscent]:
         """What ascent needs of regions, by box."""
@@ -262,9 +258,8 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         bounds = self._root_bounds
         slopes = (bounds.ambiguous() & (bounds.upper > -bounds.lower)).float()
         start = Duals(slopes[:, self._slots], self._logits)
-        each = [(k, slice(k, k + 1)) for k in range(len(self._rows))]
         return DomainBatch.concatenate(
-            [DomainBatch.root(k, bounds[one], self._rows[k, 0], start[one]) for k, one in each]
+            [DomainBatch.root(k, bounds[k : k + 1], rows[0], start[k : k + 1]) for k, rows in enumerate(self._rows)]
         )
 
     def _again(
@@ -325,8 +320,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             lower[rows], upper[rows] = new.lower, new.upper
         bounds = Bounds(lower, upper)
         duals = domains.carried(Duals)
-        decided = (domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots]
-        p = torch.where(decided, 0.0, duals.p)
+        p = torch.where((domains.bounds.ambiguous() & ~bounds.ambiguous())[:, self._slots], 0.0, duals.p)
         self._notes["refresh_seconds"] = self._notes.get("refresh_seconds", 0.0) + clock.seconds()
         return replace(domains, bounds=bounds, start=Duals(p, duals.logits))
 
@@ -351,8 +345,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 left = left[len(piece) :]
         if len(order) == 1:
             return parts[0]
-        joined, at = Bounded.concatenate(parts), torch.cat(order)
-        return Bounded(joined.domains[at.argsort()], joined.points, at[joined.owners()])
+        return Bounded.concatenate(parts)[torch.cat(order).argsort()]
 
     def _by_place(self, domains: DomainBatch) -> list[tuple[_BoxAscent, Tensor]]:
         if len(self._places) == 1:
@@ -389,8 +382,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         duals = replace(ascent, deadline=deadline).run(place.climber, functionals, start, fresh, cutoff).duals
         # The proof takes the duals as they will be stored.
         proved, _ = self._proof(place, domains, functionals.signs, duals.p, row_weights(duals.logits))
-        lower = torch.fmax(domains.lower, proved)
-        lower = torch.where(domains.bounds.empty(), torch.inf, lower)
+        lower = torch.where(domains.bounds.empty(), torch.inf, torch.fmax(domains.lower, proved))
         p = torch.zeros_like(domains.carried(Duals).p)
         p[:, self._own(place)] = duals.p
         functional = self._functional(domains.clause, duals.logits)
@@ -573,21 +565,14 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         return DomainBatch(
             clause=clause,
             signs=signs,
-            bounds=self._bounds(clause, few) if packed.bounds is None else packed.bounds,
+            # The root's bounds, cut at 0 where a ReLU was split.
+            bounds=by_pattern(self._root_bounds[clause], self._slots, few) if packed.bounds is None else packed.bounds,
             lower=packed.lower,
             functional=self._functional(clause, logits),
             depth=packed.depth.long(),
             last_split=torch.full((len(clause), 1), -1, device=self._device),
             start=Duals(p, logits),
         )
-
-    def _bounds(self, clause: Tensor, few: Tensor) -> Bounds:
-        """The root's bounds, cut at 0 where a ReLU was split."""
-        lower, upper = self._root_bounds.lower[clause], self._root_bounds.upper[clause]
-        low, high = lower[:, self._slots], upper[:, self._slots]
-        lower[:, self._slots] = torch.where(few > 0, low.clamp(min=0), low)
-        upper[:, self._slots] = torch.where(few < 0, high.clamp(max=0), high)
-        return Bounds(lower, upper)
 
 
 def _blank(domains: DomainBatch) -> DomainBatch:

@@ -50,9 +50,8 @@ class Execution:
         for c in domains.clause.unique().tolist():
             clause = self.problem.clauses[c].on(device)
             box = self.problem.property.boxes[clause.box].on(device)
-            members = (domains.clause == c).nonzero()[:, 0]
             widest = max(node.size for node in network.nodes) * len(clause.offsets)
-            for some in members.split(max(1, ELEMENTS // widest)):
+            for some in (domains.clause == c).nonzero()[:, 0].split(max(1, ELEMENTS // widest)):
                 sides = (box.lower.expand(len(some), -1), box.upper.expand(len(some), -1))
                 if parts is not None:
                     sides = parts.lower[some], parts.upper[some]

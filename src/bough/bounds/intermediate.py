@@ -135,8 +135,9 @@ class PaperBounds(AbstractIntermediate):
 
     def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """Facts 2.4: linear bounds of the later layers, then intervals, and once more where that helped."""
-        changed = _only(neurons, region.bounds)
-        linear = _sweep(network, region, changed, ParallelSlopes(), deadline, only_ambiguous=False)
+        linear = _sweep(
+            network, region, _only(neurons, region.bounds), ParallelSlopes(), deadline, only_ambiguous=False
+        )
         return self._with_intervals(network, replace(region, bounds=linear), deadline)
 
     @staticmethod
@@ -144,8 +145,7 @@ class PaperBounds(AbstractIntermediate):
         linear = region.bounds
         both = enclose(network, region.lower, region.upper, linear).relu_inputs(network).intersect(linear)
         gain = torch.maximum(both.lower - linear.lower, linear.upper - both.upper)
-        helped = (gain > REBUILD_THRESHOLD).any(dim=1, keepdim=True)
-        changed = (gain > 0) & helped
+        changed = (gain > 0) & (gain > REBUILD_THRESHOLD).any(dim=1, keepdim=True)
         return _sweep(network, replace(region, bounds=both), changed, ParallelSlopes(), deadline, only_ambiguous=False)
 
 

@@ -80,8 +80,7 @@ def by_multipliers(multipliers: Tensor) -> PassRelu:
     def pass_relu(part: slice, nu: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         del upper
         given = multipliers[:, None, part].expand_as(nu)
-        lam = torch.where(torch.isnan(given), nu * (lower >= 0), given)
-        return lam, torch.arange(nu.shape[-1], device=nu.device)
+        return torch.where(given.isnan(), nu * (lower >= 0), given), torch.arange(nu.shape[-1], device=nu.device)
 
     return pass_relu
 

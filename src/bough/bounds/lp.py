@@ -103,9 +103,9 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         bases: dict[int, BasisNumbers] = {}
         parts = []
         for k, clause in enumerate(self._problem.clauses):
-            bounds = self._root_region(clause.box, deadline).bounds
+            root = self._root_region(clause.box, deadline)
             basis = bases.get(clause.box, BasisNumbers(torch.zeros(1, dtype=torch.int64)))
-            domain = DomainBatch.root(k, bounds, clause.coefficients[0], basis)
+            domain = DomainBatch.root(k, root.bounds, clause.coefficients[0], basis)
             parts.append(self._bound_each(domain, cutoff, deadline))
             bases[clause.box] = parts[-1].domains.carried(BasisNumbers)
         return Bounded.concatenate(parts)
@@ -212,8 +212,7 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         for d, clause, solution in self._solved_again(domains, deadline):
             if solution.status is Status.OPTIMAL:
                 self._see(clause, domains.bounds[torch.tensor([d])], solution, wide[:, d])
-                centre = self._root_region(clause.box, deadline).lower[0]
-                points[d] = self._point(clause.box, solution, centre)
+                points[d] = self._point(clause.box, solution, self._root_region(clause.box, deadline).lower[0])
         return Relaxation.of(neurons, wide[:, :, neurons], points, domains.lower)
 
     def _see(self, clause: Clause, bounds: Bounds, solution: Solution, into: Tensor) -> None:
@@ -264,9 +263,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
         """
         weights, multipliers, empty = self._duals(clause, solutions)
         rows = clause.coefficients.expand(len(solutions), -1, -1)
-        way = by_multipliers(multipliers)
         offsets = clause.offsets.expand(len(solutions), -1)
-        proved = proved_rows(self._network, region, rows, offsets, weights[:, None], way)
+        proved = proved_rows(self._network, region, rows, offsets, weights[:, None], by_multipliers(multipliers))
         nothing = torch.where(proved.lower > 0, INFEASIBLE, -INFEASIBLE)
         return weights, replace(proved, lower=torch.where(empty[:, None], nothing, proved.lower))
 

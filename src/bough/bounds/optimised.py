@@ -62,30 +62,28 @@ class OptimisedBounds(AbstractIntermediate):
     def at_root(self, network: Network, box: Box, deadline: Deadline, witness: AbstractWitness | None = None) -> Region:
         """Interval, linear, then ascent, each only where the last left a ReLU ambiguous."""
         region = self.inner.at_root(network, box, deadline)
-        net = reduce(network, region, deadline)
-        steps = _affordable(net, self.ascent.steps, region.lower.device.type)
-        if steps < FEWEST_STEPS:
-            return region
-        ascent = replace(self.ascent, steps=steps, deadline=deadline)
-        for k, part in enumerate(net.layers):
-            if k > 0 and part.stop > part.start:
-                region = replace(region, bounds=_tightened(network, region, net, k, ascent, witness))
-        return settled(network, region)
+        return self._ascended(network, region, deadline, witness, None) or region
 
     def deepened(self, network: Network, region: Region, stage: int, deadline: Deadline) -> Region | None:
         """Ambiguous ReLUs bounded again, layer after layer, over small trees."""
         if stage >= len(self.stages):
             return None
+        trees = self.stages[stage]
+        trees = replace(trees, ascent=replace(trees.ascent, deadline=deadline))
+        return self._ascended(network, region, deadline, None, trees)
+
+    def _ascended(
+        self, network: Network, region: Region, deadline: Deadline, witness: AbstractWitness | None, trees: Trees | None
+    ) -> Region | None:
+        """The region with bounds ascended layer after layer; None where that takes too many operations."""
         net = reduce(network, region, deadline)
         steps = _affordable(net, self.ascent.steps, region.lower.device.type)
         if steps < FEWEST_STEPS:
             return None
         ascent = replace(self.ascent, steps=steps, deadline=deadline)
-        trees = self.stages[stage]
-        trees = replace(trees, ascent=replace(trees.ascent, deadline=deadline))
         for k, part in enumerate(net.layers):
             if k > 0 and part.stop > part.start:
-                region = replace(region, bounds=_tightened(network, region, net, k, ascent, None, trees))
+                region = replace(region, bounds=_tightened(network, region, net, k, ascent, witness, trees))
         return settled(network, region)
 
     @property
@@ -119,8 +117,7 @@ class OptimisedBounds(AbstractIntermediate):
         if not (self.refresh and self.unsafe_only):
             return bounds
         root = replace(region, lower=region.lower[:1], upper=region.upper[:1], bounds=bounds)
-        few = replace(clauses, bounds=bounds)
-        return UnsafePointBounds(replace(self, rounds=1), network, root).tightened(few)
+        return UnsafePointBounds(replace(self, rounds=1), network, root).tightened(replace(clauses, bounds=bounds))
 
     def after_split(self, network: Network, region: Region, neurons: Tensor, deadline: Deadline) -> Bounds:
         """The bounds of the policy inside."""
@@ -141,15 +138,6 @@ RELU_BOUNDS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class _LastDuals:
-    """The duals at which one chunk of ReLUs was left."""
-
-    clauses: Tensor  # int64 [clauses]
-    p: Tensor  # [clauses, functionals, n]
-    weights: Tensor  # [clauses, functionals, rows]
-
-
 @final
 class UnsafePointBounds(AbstractClauseBounds):
     """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
@@ -164,7 +152,8 @@ class UnsafePointBounds(AbstractClauseBounds):
         self._policy, self._network, self._where, self._witness = policy, network, region, witness
         self._climber: Climber | None = None
         self._layers: list[slice] = []  # that still gain
-        self._last: dict[int, _LastDuals] = {}  # by the first ReLU of a chunk
+        # By the first ReLU of a chunk: the clauses' numbers, and duals [clauses, functionals, ...] where it was left.
+        self._last: dict[int, tuple[Tensor, Duals]] = {}
 
     def tightened(self, clauses: ClauseBatch) -> Bounds:
         """Bound layer after layer, for as many rounds as gain something."""
@@ -225,9 +214,8 @@ class UnsafePointBounds(AbstractClauseBounds):
             # A ReLU that the last round decided has a multiplier now, and begins without.
             begin = Duals(torch.where(functionals.signs == 0, begin.p, 0.0), begin.logits)
             ascended = ascent.run(climber, functionals, begin)
-            duals = ascended.duals
-            p, weights = (t.reshape(number, count, -1) for t in (duals.p, duals.logits))
-            self._last[int(elements[0])] = _LastDuals(clauses.numbers, p, weights)
+            p, weights = (t.reshape(number, count, -1) for t in ascended.duals.tensors())
+            self._last[int(elements[0])] = clauses.numbers, Duals(p, weights)
             numbers = net.neurons[elements]
             f = side.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side)
             rule = by_duals(net, p.double(), signs[:, None])
@@ -243,8 +231,7 @@ class UnsafePointBounds(AbstractClauseBounds):
                 prove = partial(self._proved, node, f, net, clauses, sides)
                 least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
                 proved.view(-1)[sides] = torch.fmax(proved.view(-1)[sides], least)
-            lower[:, numbers] = torch.fmax(lower[:, numbers], proved[:, : len(elements)])
-            upper[:, numbers] = torch.fmin(upper[:, numbers], -proved[:, len(elements) :])
+            _tighten(lower, upper, numbers, proved)
         return Bounds(lower, upper)
 
     def _proved(
@@ -263,18 +250,17 @@ class UnsafePointBounds(AbstractClauseBounds):
 
     def _begin(self, chunk: int, clauses: ClauseBatch, slopes: Tensor, count: int) -> Duals:
         """The last round's duals of the clauses that are still open; at first, plain slopes and small weights."""
-        last = self._last.get(chunk)
-        if last is None or last.p.shape[1] != count:  # with fewer clauses, more ReLUs of each are bounded at once
+        # With fewer clauses, more ReLUs of each are bounded at once.
+        if chunk not in self._last or self._last[chunk][1].p.shape[1] != count:
             p = slopes.float().repeat_interleave(count, dim=0)
             return Duals(p, p.new_full((len(p), clauses.offsets.shape[1]), 0.1))
-        kept = torch.searchsorted(last.clauses, clauses.numbers)
-        return Duals(last.p[kept].flatten(0, 1), last.weights[kept].flatten(0, 1))
+        numbers, duals = self._last[chunk]
+        return duals[torch.searchsorted(numbers, clauses.numbers)].map(lambda t: t.flatten(0, 1))
 
 
 def _affordable(net: Reduced, steps: int, device: str) -> int:
     """How many steps the allowed operations pay for: two products each way per step."""
-    width = net.inputs.shape[1]
-    step = sum(2 * (p.stop - p.start) * 4 * p.stop * (width + p.start / 2) for p in net.layers if p.start)
+    step = sum(2 * (p.stop - p.start) * 4 * p.stop * (net.inputs.shape[1] + p.start / 2) for p in net.layers if p.start)
     return min(steps, int(MOST_WORK[device] / max(step, 1)))
 
 
@@ -298,8 +284,7 @@ def _tightened(
     node, first = _home(network, net, net.layers[k])
     lower, upper = region.bounds.lower.clone(), region.bounds.upper.clone()
     layer = torch.arange(start, net.layers[k].stop, device=low.device)
-    still_ambiguous = layer[(low[layer] < 0) & (high[layer] > 0)]
-    for elements in still_ambiguous.split(CHUNK // 2):
+    for elements in layer[(low[layer] < 0) & (high[layer] > 0)].split(CHUNK // 2):
         ascent.deadline.check()
         cut = _cut(net, k, elements, low, high).to(low.device, torch.float32)
         eye = torch.eye(len(elements), device=low.device)
@@ -309,28 +294,29 @@ def _tightened(
         p = torch.where(signs == 0, (cut.upper > -cut.lower).float(), 0.0).expand(count, -1)
         climber = Climber(cut, capture=False)
         ascended = ascent.run(climber, functionals, Duals(p, rows.new_zeros(count, 1)))
-        duals = ascended.duals
+        p = ascended.duals.p
         f = low.new_zeros(count, network.nodes[node].size)
         numbers = net.neurons[elements]
-        at = (numbers - first).repeat(2)[:, None]
-        f.scatter_(1, at, rows.sum(dim=2, dtype=torch.float64))
-        proved = bound_functionals(
-            network, region, node, f[None], by_duals(cut, duals.p[None].double(), signs[None])
-        ).lower
+        f.scatter_(1, (numbers - first).repeat(2)[:, None], rows.sum(dim=2, dtype=torch.float64))
+        rule = by_duals(cut, p[None].double(), signs[None])
+        proved = bound_functionals(network, region, node, f[None], rule).lower
         if witness is not None:
-            witness.ascended(numbers, cut.neurons, duals.p, proved[0])
-        lower[0, numbers] = torch.fmax(lower[0, numbers], proved[0, : len(elements)])
-        upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[0, len(elements) :])
-        if trees is None:
-            continue
-        ambiguous = (lower[0, numbers] < 0) & (upper[0, numbers] > 0)
-        sides = torch.cat([ambiguous, ambiguous]).nonzero()[:, 0]
-        prove = partial(_proved, network, region, node, f[sides], cut)
-        least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
-        proved = proved[0].index_copy(0, sides, least)
-        lower[0, numbers] = torch.fmax(lower[0, numbers], proved[: len(elements)])
-        upper[0, numbers] = torch.fmin(upper[0, numbers], -proved[len(elements) :])
+            witness.ascended(numbers, cut.neurons, p, proved[0])
+        _tighten(lower, upper, numbers, proved)
+        if trees is not None:
+            ambiguous = (lower[0, numbers] < 0) & (upper[0, numbers] > 0)
+            sides = torch.cat([ambiguous, ambiguous]).nonzero()[:, 0]
+            prove = partial(_proved, network, region, node, f[sides], cut)
+            proved[0, sides] = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
+            _tighten(lower, upper, numbers, proved)
     return Bounds(lower, upper)
+
+
+def _tighten(lower: Tensor, upper: Tensor, numbers: Tensor, proved: Tensor) -> None:
+    """Tighten bounds in place by proved lower bounds [domains, 2 m] of the inputs of the ReLUs, then of minus these."""
+    low, minus_high = proved.chunk(2, dim=1)
+    lower[:, numbers] = torch.fmax(lower[:, numbers], low)
+    upper[:, numbers] = torch.fmin(upper[:, numbers], -minus_high)
 
 
 def _proved(network: Network, region: Region, node: int, f: Tensor, cut: Reduced, leaves: TreeLeaves) -> Tensor:

@@ -140,10 +140,9 @@ def _program(assembly: _Assembly, layout: Layout, lower: Array, upper: Array) ->
 
 def _relu(assembly: _Assembly, z: _Expression, root: Bounds, part: slice) -> _Expression:
     low, high = root.lower[0, part].numpy(), root.upper[0, part].numpy()
-    entries = np.diff(z.matrix.indptr)
     passing = low >= 0
     ambiguous = (low < 0) & (high > 0)
-    own = np.flatnonzero(ambiguous | (passing & (entries > SUBSTITUTE)))
+    own = np.flatnonzero(ambiguous | (passing & (np.diff(z.matrix.indptr) > SUBSTITUTE)))
     columns = assembly.new_columns(len(own))
     equations = assembly.unit(columns) - z.matrix[own]
     assembly.z_row[part.start + own] = assembly.new_rows(equations, z.constant[own], z.constant[own])
@@ -160,9 +159,9 @@ def _relu(assembly: _Assembly, z: _Expression, root: Bounds, part: slice) -> _Ex
     source = np.where(ambiguous, assembly.x[part], assembly.z_column[part])
     single = np.flatnonzero(source >= 0)
     picked = sparse.csr_matrix((np.ones(len(single)), (single, source[single])), shape=(len(low), assembly.width))
-    kept = sparse.diags((passing & (source < 0)).astype(np.float64)) @ z.matrix
-    constant = np.where(passing & (source < 0), z.constant, 0.0)
-    return _Expression((picked + kept).tocsr(), constant)
+    substituted = passing & (source < 0)
+    kept = sparse.diags(substituted.astype(np.float64)) @ z.matrix
+    return _Expression((picked + kept).tocsr(), np.where(substituted, z.constant, 0.0))
 
 
 def _affine(op: AbstractAffine, shapes: list[Shape], shape: Shape, arguments: list[_Expression]) -> _Expression:

@@ -146,8 +146,7 @@ def _stem(network: Network, inside: dict[int, Tensor], passing: Tensor, rows: in
         return None
     first = network.relus[0]
     source = network.nodes[first].inputs[0]
-    around = any(j <= source for i, node in enumerate(network.nodes) if i > source and i != first for j in node.inputs)
-    if around:
+    if any(j <= source for i, node in enumerate(network.nodes) if i > source and i != first for j in node.inputs):
         return None
     through = passing[network.slices[first]].nonzero()[:, 0]
     later = passing.new_zeros(rows - len(inside[first]), len(through), dtype=torch.float64)

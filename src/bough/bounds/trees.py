@@ -32,18 +32,6 @@ class TreeLeaves(Arrays):
     value: Tensor  # [leaves], as ascent computed it
     whole: Tensor  # bool [leaves]: whether the relaxation loses nothing there, so that no split can help
 
-    @staticmethod
-    def roots(functionals: Functionals, ascended: Ascended) -> "TreeLeaves":
-        """One leaf for every functional, without a split."""
-        owner = torch.arange(len(ascended.value), device=ascended.value.device)
-        return TreeLeaves(
-            owner,
-            functionals.signs.contiguous(),
-            ascended.duals,
-            ascended.value,
-            torch.zeros_like(owner, dtype=torch.bool),
-        )
-
 
 @final
 @dataclass(frozen=True)
@@ -59,7 +47,9 @@ class Trees:
 
     def grown(self, climber: Climber, functionals: Functionals, ascended: Ascended) -> TreeLeaves:
         """The leaves of the functionals' trees, grown from the functionals' own duals."""
-        leaves = TreeLeaves.roots(functionals, ascended)
+        owner = torch.arange(len(ascended.value), device=ascended.value.device)
+        whole = torch.zeros_like(owner, dtype=torch.bool)
+        leaves = TreeLeaves(owner, functionals.signs.contiguous(), ascended.duals, ascended.value, whole)
         n = leaves.signs.shape[1]
         most = LEAF_BYTES[leaves.value.device.type] // (8 * max(1, n))
         for _ in range(self.rounds if n else 0):

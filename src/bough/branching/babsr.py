@@ -150,9 +150,8 @@ class BaBSR(AbstractByScores):
         del look
         memory = memory.on(domains.lower.device)
         both = scores(memory.network, memory.bias, domains, worse_side=self.worse_side)
-        ambiguous = domains.bounds.ambiguous()
         parts = list(memory.network.slices.values())
-        chosen, picks = pick(both, ambiguous, parts, memory.first_layer_picks)
+        chosen, picks = pick(both, domains.bounds.ambiguous(), parts, memory.first_layer_picks)
         return Decision(chosen, replace(memory, first_layer_picks=picks))
 
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:

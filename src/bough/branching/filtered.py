@@ -57,8 +57,7 @@ class Filtered(AbstractByScores):
         value = value.masked_fill((children == -torch.inf).all(dim=2) | repeated, -torch.inf)
         # Where nothing promises a gain, what the relaxation cuts off (the intercept's candidates, first) goes first.
         value = value - TIE * torch.arange(value.shape[1], device=value.device)
-        order = value.topk(min(count, candidates.shape[1]), dim=1).indices
-        return candidates.gather(1, order)
+        return candidates.gather(1, value.topk(min(count, candidates.shape[1]), dim=1).indices)
 
     def _value(self, children: Tensor, parent: Tensor) -> Tensor:
         if not self.product:

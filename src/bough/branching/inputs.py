@@ -20,11 +20,6 @@ NARROW = 1 / 32  # of the part of the widest input
 OTHER = 0.1  # what the better child's bound counts beside the worse one's, and width beside the bound's dependence
 
 
-def _inputs(domains: DomainBatch) -> int:
-    """Where the choices of inputs begin."""
-    return domains.signs.shape[1]
-
-
 class AbstractHalving(AbstractBrancher[Tensor]):
     """A rule that halves inputs, and compares them with the boxes of the clauses."""
 
@@ -44,7 +39,7 @@ class Longest(AbstractHalving):
     def decide(self, memory: Tensor, domains: DomainBatch, look: AbstractLookAhead = BLIND) -> Decision[Tensor]:
         """The first of equals."""
         share = shares(memory, domains, look.input_parts(domains))
-        return Decision(_inputs(domains) + share.argmax(dim=1), memory)
+        return Decision(domains.signs.shape[1] + share.argmax(dim=1), memory)
 
 
 def shares(widths: Tensor, domains: DomainBatch, parts: InputParts) -> Tensor:
@@ -70,7 +65,7 @@ class Smear(AbstractHalving):
         # What part of each input is left counts a little: an LP's coefficients may be 0 on inputs that matter.
         whole = product.amax(dim=1, keepdim=True).clamp(min=torch.finfo(product.dtype).tiny)
         value = product / whole + OTHER * share / share.amax(dim=1, keepdim=True)
-        return Decision(_inputs(domains) + torch.where(narrow(share), -1.0, value).argmax(dim=1), memory)
+        return Decision(domains.signs.shape[1] + torch.where(narrow(share), -1.0, value).argmax(dim=1), memory)
 
 
 @final
@@ -91,7 +86,8 @@ class BaBSB(AbstractHalving):
         if len(many):
             domains = domains[many]
             share = shares(memory, domains, look.input_parts(domains))
-            choices = _inputs(domains) + torch.arange(share.shape[1], device=share.device).expand(len(domains), -1)
+            inputs = torch.arange(share.shape[1], device=share.device)
+            choices = (domains.signs.shape[1] + inputs).expand(len(domains), -1)
             chosen[many] = best_worst(choices, look.estimate(domains, choices), share, narrow(share))
         return Decision(chosen, memory)
 
@@ -128,7 +124,7 @@ class Combined(AbstractBrancher[CombinedMemory]):
         relus = ranked.topk(min(self.relus, ranked.shape[1]), dim=1).indices
         smear = parts.slope.abs() * parts.width
         inputs = smear.topk(min(self.inputs, smear.shape[1]), dim=1).indices
-        choices = torch.cat([_inputs(domains) + inputs, relus], dim=1)
+        choices = torch.cat([domains.signs.shape[1] + inputs, relus], dim=1)
         children = look.estimate(domains, choices)
         share = shares(memory.widths, domains, parts).gather(1, inputs)
         without = torch.cat([narrow(share), torch.zeros_like(relus, dtype=torch.bool)], dim=1)

@@ -39,9 +39,8 @@ class Strong(AbstractByScores):
     def rank(self, memory: BaBSRMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """Bound the children of all candidates, and compare their improvements."""
         memory = memory.on(domains.lower.device)
-        ambiguous = domains.bounds.ambiguous()
         score = scores(memory.network, memory.bias, domains).score
-        tried = ambiguous
+        tried = domains.bounds.ambiguous()
         if self.subset is not None:
             tried = self.subset.of(domains, score, list(memory.network.slices.values()))
         candidates = listed(tried)

@@ -437,13 +437,14 @@ def _turned(call: Call, i: int, attribute: str) -> Any:
     return x.rearrange(x.positions().T) if isinstance(x, Value) else x.T
 
 
-def _window(call: Call, x: Value, kernel: Sequence[int]) -> Window:
-    """The geometry that convolution and pooling share."""
+def _window(call: Call, kernel: Sequence[int]) -> Window:
+    """The geometry that convolution and pooling share, over input 0."""
+    shape = call.value(0).shape
     stated = call.attributes.get("kernel_shape", kernel)
     if list(stated) != list(kernel):
         raise NetworkError(f"kernel_shape {list(stated)} contradicts the weight, which has {list(kernel)}")
-    if len(x.shape) != len(kernel) + 2:
-        raise NetworkError(f"a window over {len(kernel)} axes does not fit an input of shape {x.shape}")
+    if len(shape) != len(kernel) + 2:
+        raise NetworkError(f"a window over {len(kernel)} axes does not fit an input of shape {shape}")
     stride = list(call.attributes.get("strides", [1] * len(kernel)))
     dilation = list(call.attributes.get("dilations", [1] * len(kernel)))
     pads = list(call.attributes.get("pads", [0] * 2 * len(kernel)))
@@ -451,7 +452,7 @@ def _window(call: Call, x: Value, kernel: Sequence[int]) -> Window:
     if auto == "VALID":
         pads = [0] * 2 * len(kernel)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
-        pads = _same(x.shape[2:], kernel, stride, dilation, upper=auto == "SAME_UPPER")
+        pads = _same(shape[2:], kernel, stride, dilation, upper=auto == "SAME_UPPER")
     elif auto != "NOTSET":
         raise UnsupportedOperator(f"auto_pad {auto!r} is not supported; NOTSET, VALID, SAME_UPPER and SAME_LOWER are")
     return flat_window(kernel, stride, pads, dilation, bool(call.attributes.get("ceil_mode", 0)))
@@ -470,17 +471,12 @@ def _same(
 def _conv(call: Call) -> Value:
     x, weight = call.value(0), call.weight(1)
     bias = call.weight(2) if call.given(2) else None
-    return x.conv(weight, bias, _window(call, x, weight.shape[2:]), call.attributes.get("group", 1))
-
-
-def _max_pool(call: Call) -> Value:
-    x = call.value(0)
-    return x.on_image(GraphBuilder.max_pool, _window(call, x, call.attributes["kernel_shape"]))
+    return x.conv(weight, bias, _window(call, weight.shape[2:]), call.attributes.get("group", 1))
 
 
 def _average_pool(call: Call) -> Value:
     x = call.value(0)
-    window = _window(call, x, call.attributes["kernel_shape"])
+    window = _window(call, call.attributes["kernel_shape"])
     return x.on_image(GraphBuilder.average_pool, window, bool(call.attributes.get("count_include_pad", 0)))
 
 
@@ -516,12 +512,6 @@ def _cast_value(call: Call) -> Value:
     if call.attributes["to"] not in (TensorProto.FLOAT, TensorProto.DOUBLE):
         raise UnsupportedOperator("a computed value can be cast to float or double only")
     return call.value(0)
-
-
-def _shape(call: Call) -> Array:
-    start = call.attributes.get("start", 0)
-    end = call.attributes.get("end")
-    return np.array(call.any(0).shape[start:end], np.int64)
 
 
 _EITHER: Mapping[str, Callable[[Call], Any]] = {
@@ -565,12 +555,16 @@ CONVERT: Mapping[str, Callable[[Call], Result]] = {
     "Gemm": _gemm,
     "GlobalAveragePool": lambda call: call.value(0).on_image(GraphBuilder.global_average_pool),
     "MatMul": lambda call: call.any(0) @ call.any(1),
-    "MaxPool": _max_pool,
+    "MaxPool": lambda call: call.value(0).on_image(
+        GraphBuilder.max_pool, _window(call, call.attributes["kernel_shape"])
+    ),
     "Pad": _pad,
     "ReduceMean": lambda call: _reduce(call, average=True),
     "ReduceSum": lambda call: _reduce(call, average=False),
     "Relu": lambda call: call.value(0).relu(),
-    "Shape": _shape,
+    "Shape": lambda call: np.array(
+        call.any(0).shape[call.attributes.get("start") : call.attributes.get("end")], np.int64
+    ),
 }
 
 SUPPORTED = sorted({*MOVE, *CONSTANT, *CONVERT})

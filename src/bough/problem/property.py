@@ -39,8 +39,7 @@ class Ball:
             raise PropertyError(f"a ball needs a centre and a scale, flat and of one length, not {shapes}")
         if not (math.isfinite(self.radius) and self.radius >= 0):
             raise PropertyError(f"the radius of a ball is {self.radius}; give a finite number, 0 or more")
-        good = torch.isfinite(self.centre) & torch.isfinite(self.scale) & (self.scale > 0)
-        if not bool(good.all()):
+        if not bool((self.centre.isfinite() & self.scale.isfinite() & (self.scale > 0)).all()):
             raise PropertyError("a ball needs a finite centre, and finite scales above 0")
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Ball":
@@ -280,9 +279,8 @@ def image_property(  # noqa: PLR0913 - the words in which the question is asked
         limits = ((clip[0] - centre) / spread).reshape(-1), ((clip[1] - centre) / spread).reshape(-1)
     targets = [k for k in range(classes) if k != label] if target is None else [target]
     inputs = ((pixels - centre) / spread).reshape(-1)
-    radii = (eps / spread).reshape(-1)
     ball = None if p is None else Ball(inputs, spread.reshape(-1).contiguous(), eps, p)
-    return robustness_property(inputs, radii, label, targets, classes, limits, ball)
+    return robustness_property(inputs, (eps / spread).reshape(-1), label, targets, classes, limits, ball)
 
 
 def stable_norm(v: Tensor, p: float) -> Tensor:

@@ -218,8 +218,7 @@ def _average_pool(
 ) -> Value:
     if divisor is not None:
         raise UnsupportedOperator("a divisor of its own (divisor_override) is not supported")
-    window = _window(kernel, stride, padding, ceil_mode=ceil_mode)
-    return x.on_image(GraphBuilder.average_pool, window, count_padding)
+    return x.on_image(GraphBuilder.average_pool, _window(kernel, stride, padding, ceil_mode=ceil_mode), count_padding)
 
 
 def _total(x: Value, axes: Sequence[int] | None = None, keep: bool = False, *, average: bool, **_: Any) -> Value:

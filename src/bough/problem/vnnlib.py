@@ -153,8 +153,7 @@ class _Reader:
                 raise self._misplaced(at, name)
         inputs, outputs = self._numbered("X", "input"), self._numbered("Y", "output")
         if not asserted:
-            advice = "give the inputs' bounds and the unsafe outputs"
-            raise PropertyError(f"{self._source.name} asserts nothing; {advice}")
+            raise PropertyError(f"{self._source.name} asserts nothing; give the inputs' bounds and the unsafe outputs")
         return build(("and", asserted), inputs, len(outputs), self._source)
 
     def _error(self, at: int, message: str) -> PropertyError:

@@ -69,8 +69,7 @@ class CountedLookAhead(AbstractLookAhead):
             many = domains[torch.arange(len(domains), device=neurons.device).repeat_interleave(neurons.shape[1])]
             bounded = self.session.bound(self.session.split(many, neurons.reshape(-1)), torch.inf, self.deadline)
             value = bounded.domains.lower.reshape(*neurons.shape, 2)
-        possible = self.session.splittable(domains).gather(1, neurons)
-        return value.masked_fill(~possible[..., None], -torch.inf)
+        return value.masked_fill(~self.session.splittable(domains).gather(1, neurons)[..., None], -torch.inf)
 
     def bound(self, domains: DomainBatch, neurons: Tensor) -> Tensor:
         """Proved bounds of both children of every candidate, many domains and candidates at a time."""

@@ -45,9 +45,8 @@ def as_numpy(tensor: Tensor) -> Array:
 
 def lemma_of(head: tuple[int, int], neurons: Array, slots: Array, slopes: Array, weights: Array) -> Lemma:
     """A lemma with slopes in bytes and short weights."""
-    coarse = _coarse(torch.from_numpy(slopes))
-    short = _cut(torch.from_numpy(weights), COARSE_BITS)
-    return Lemma(np.array(head), neurons, slots, coarse.numpy(), short.numpy())
+    short = _cut(torch.from_numpy(weights), COARSE_BITS).numpy()
+    return Lemma(np.array(head), neurons, slots, _coarse(torch.from_numpy(slopes)).numpy(), short)
 
 
 def _coarse(slopes: Tensor) -> Tensor:
@@ -71,7 +70,7 @@ def unproved(claims: Claims, session: AbstractSession, domains: DomainBatch) -> 
     passing = as_numpy(domains.signs[split] > 0)
     count = len(clause)
     none = np.zeros(0, np.int64)
-    halvings: tuple[Array, ...] = (np.zeros(count, np.int64), none, none, np.zeros(0, np.uint64))
+    halvings = {"halvings": np.zeros(count, np.int64), "inputs": none, "times": none, "halves": np.zeros(0, np.uint64)}
     source = session.capabilities.input_parts
     if source is not None:
         parts = source.parts(domains)
@@ -85,18 +84,15 @@ def unproved(claims: Claims, session: AbstractSession, domains: DomainBatch) -> 
         splits=np.bincount(as_numpy(row), minlength=count),
         literals=2 * as_numpy(neuron) + passing,
         signs=np.zeros(len(row)),
-        halvings=halvings[0],
-        inputs=halvings[1],
-        times=halvings[2],
-        halves=halvings[3],
         weights=np.zeros((count, claims.shape.rows)),
         slots=none,
         coarse=np.zeros((0, 0), np.uint8),
         fine=np.zeros((0, 0)),
+        **halvings,
     )
 
 
-def _halvings(low: Array, high: Array, lower: Array, upper: Array) -> tuple[Array, Array, Array, Array]:
+def _halvings(low: Array, high: Array, lower: Array, upper: Array) -> dict[str, Array]:
     """How sides low, high became lower, upper by halving, all [leaves, inputs]: as the fields of `Leaves`."""
     times, halves = np.zeros(low.shape, np.int64), np.zeros(low.shape, np.uint64)
     whole = low, high
@@ -110,11 +106,12 @@ def _halvings(low: Array, high: Array, lower: Array, upper: Array) -> tuple[Arra
         high = np.where(more & ~second, middle, high)
         times += more
         halves = np.where(more, (halves << np.uint64(1)) | second.astype(np.uint64), halves)
-    row, at = np.nonzero(times)
-    made = halved_sides(whole[0][row, at], whole[1][row, at], times[row, at], halves[row, at])
-    if not (np.array_equal(made[0], lower[row, at]) and np.array_equal(made[1], upper[row, at])):
+    row, at = halved = np.nonzero(times)
+    made = halved_sides(whole[0][halved], whole[1][halved], times[halved], halves[halved])
+    if not (np.array_equal(made[0], lower[halved]) and np.array_equal(made[1], upper[halved])):
         raise AssertionError("a domain's box is no part of its clause's by halving")
-    return np.bincount(row, minlength=len(low)), at, times[row, at], halves[row, at]
+    count = np.bincount(row, minlength=len(low))
+    return {"halvings": count, "inputs": at, "times": times[halved], "halves": halves[halved]}
 
 
 def take(leaves: Leaves, rows: Array) -> Leaves:
@@ -195,10 +192,9 @@ class _Duals:
         """The mean slopes of each clause."""
         members = self._here(rows)
         clauses, which = np.unique(self._leaves.clause[rows], return_inverse=True)
-        group = self._here(which)
         free = self._free[members]
         total, count = (
-            self._numbers.new_zeros(len(clauses), len(self._slots)).index_add(0, group, part)
+            self._numbers.new_zeros(len(clauses), len(self._slots)).index_add(0, self._here(which), part)
             for part in (self._numbers[members].where(free, 0.0), free.double())
         )
         return self._tried(rows, SLOPES, COARSE_BITS, _coarse(total / count.clamp(min=1)), which)

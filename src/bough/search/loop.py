@@ -225,9 +225,8 @@ def _absorb(
 ) -> SearchState:
     """Try the bounder's points, close domains above the cutoff, and keep the others open or stuck."""
     domains = bounded.domains
-    boxes = run.boxes[domains.clause[bounded.owners()].cpu()]
     state = replace(
-        _try_points(run, state, boxes, bounded.points),
+        _try_points(run, state, run.boxes[domains.clause[bounded.owners()].cpu()], bounded.points),
         bounds=state.bounds + len(domains),
         depth=max(state.depth, int(domains.depth.max())),
     )
@@ -285,8 +284,7 @@ def _possible(splittable: Tensor, choices: Tensor) -> Tensor:
     """The rule's choices [domains]; for one that cannot be split, the first ReLU or input that can."""
     valid = (choices >= 0) & (choices < splittable.shape[1])
     known = torch.where(valid, choices, 0)
-    good = valid & splittable.gather(1, known[:, None])[:, 0]
-    return torch.where(good, known, splittable.int().argmax(dim=1))
+    return torch.where(valid & splittable.gather(1, known[:, None])[:, 0], known, splittable.int().argmax(dim=1))
 
 
 def _least(values: Tensor) -> float:

@@ -65,8 +65,7 @@ def _text(problem: Problem, number: int, tree: list[Leaf]) -> str:
     lines += [f"(declare-pwl N_{k + 1} ReLU)" for k in range(network.neurons)]
     for i, (low, high) in enumerate(zip(box.lower.tolist(), box.upper.tolist(), strict=True)):
         lines += [f"(assert (>= X_{i} {low!r}))", f"(assert (<= X_{i} {high!r}))"]
-    lines.append(f"(assert {_row(clause, number)})")
-    lines.append("(assert (or")
+    lines += [f"(assert {_row(clause, number)})", "(assert (or"]
     lines += [f"  (and {' '.join(map(_literal, leaf))})" for leaf in leaves]
     return "\n".join([*lines, "))", ""])
 
