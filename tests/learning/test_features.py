@@ -13,11 +13,10 @@ from bough.domain.batch import Bounds
 from bough.learning import features
 from bough.learning.features import (
     OUTPUT,
-    OUTPUT_PRODUCTS,
     REDUCED_OUTPUT,
     REDUCED_RELU,
     RELU,
-    RELU_PRODUCTS,
+    ScaledOutput,
     ScaledRelus,
     View,
     compressed,
@@ -27,13 +26,16 @@ from bough.learning.presets import KNOWN_MODELS, build
 from bough.learning.scene import Scene
 
 # Unchanged when layers of a network are rescaled against each other.
-SCALE_FREE = (*RELU_PRODUCTS, "slope", "alpha", "position", "lift", "share", "place", "depth")
+SCALE_FREE = (*ScaledRelus.products, "slope", "alpha", "position", "lift", "share", "place", "depth")
 
 CASES = [("dense", 1, "lp"), ("convolutional", 4, "dual"), ("residual", 1, "dual"), ("pooled", 4, "lp")]
 
 
 def test_every_group_of_columns_is_of_columns_that_there_are():
-    for table, columns in ((RELU, RELU_PRODUCTS + REDUCED_RELU), (OUTPUT, OUTPUT_PRODUCTS + REDUCED_OUTPUT)):
+    for table, columns in (
+        (RELU, ScaledRelus.products + REDUCED_RELU),
+        (OUTPUT, ScaledOutput.products + REDUCED_OUTPUT),
+    ):
         assert set(columns) < set(table)
     _, graph, scene = seen("dense", 1)
     view = View(graph, scene)

@@ -86,13 +86,12 @@ class Learnt(AbstractBrancher[LearntMemory]):
     def rank(self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead, count: int) -> Tensor:
         """The ReLUs of highest score; one for each domain where some domain has no scores."""
         memory, scores = self._scores(memory, domains, look)
-        if scores is None or memory.scorer is None:
-            return self.decide(memory, domains, look).neurons[:, None]
-        neurons = memory.scorer.graph.neurons
-        allowed = domains.bounds.ambiguous()[:, neurons]
-        if not bool((scores.isfinite() | ~allowed).all()):
-            return self.decide(memory, domains, look).neurons[:, None]
-        return neurons[highest(scores, allowed, count)]
+        if scores is not None and memory.scorer is not None:
+            neurons = memory.scorer.graph.neurons
+            allowed = domains.bounds.ambiguous()[:, neurons]
+            if bool((scores.isfinite() | ~allowed).all()):
+                return neurons[highest(scores, allowed, count)]
+        return self.decide(memory, domains, look).neurons[:, None]
 
     def notes(self, memory: LearntMemory) -> Mapping[str, float]:
         """Who decided how often."""
@@ -111,9 +110,8 @@ class Learnt(AbstractBrancher[LearntMemory]):
             return memory.remarked("these bounds have no relaxation to look at; the backup rule decides"), None
         ours = None if memory.graph is None else memory.graph.neurons
         if ours is None or not (ours is relaxed.neurons or torch.equal(ours, relaxed.neurons)):
-            model = memory.model.to(relaxed.neurons.device)
             graph = Graph.of(memory.problem, domains, relaxed)
-            memory = replace(memory, scorer=Scorer(model, graph, self.chunk))
+            memory = replace(memory, scorer=Scorer(memory.model.to(graph.neurons.device), graph, self.chunk))
         return memory, see(memory.problem, domains, relaxed)
 
     def _scores(
@@ -139,9 +137,8 @@ class Learnt(AbstractBrancher[LearntMemory]):
     def _left(self, memory: LearntMemory, domains: DomainBatch, look: AbstractLookAhead) -> Decision[Any]:
         """The backup's decision."""
         theirs = self.backup.decide(memory.backup, domains, look)
-        none = torch.zeros(len(domains), dtype=torch.bool, device=domains.lower.device)
         left = replace(memory, backup=theirs.memory, left=memory.left + len(domains))
-        return Decision(theirs.neurons, left, none)
+        return Decision(theirs.neurons, left, torch.zeros_like(theirs.neurons, dtype=torch.bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +210,9 @@ class FailSafe(AbstractBrancher[SafeMemory]):
 
     def compare(self, memory: SafeMemory, domains: DomainBatch, look: AbstractLookAhead) -> tuple[Compared, SafeMemory]:
         """Ask the rule, and the backup where that is needed."""
-        device = domains.lower.device
         decision = self.rule.decide(memory.rule, domains, look)
         first = decision.neurons
-        gain = self._gains(domains, torch.arange(len(domains), device=device), first, look)
+        gain = self._gains(domains, torch.arange(len(domains), device=domains.lower.device), first, look)
         enough = self.threshold * (memory.usual if self.relative else 1.0)
         rows = (~(gain >= enough)).nonzero()[:, 0]
         if len(rows) < self.least * len(domains):
@@ -241,11 +237,9 @@ class FailSafe(AbstractBrancher[SafeMemory]):
 def settle(comparison: Compared, memory: SafeMemory) -> Decision[Any]:
     """The better of both, counted."""
     rows = comparison.rows[comparison.better]
-    own = comparison.own.clone()
-    neurons, gain = comparison.first.clone(), comparison.gain.clone()
-    neurons[rows] = comparison.other[comparison.better]
-    gain[rows] = comparison.other_gain[comparison.better]
-    own[rows] = False
+    own = comparison.own.index_fill(0, rows, value=False)
+    neurons = comparison.first.index_copy(0, rows, comparison.other[comparison.better])
+    gain = comparison.gain.index_copy(0, rows, comparison.other_gain[comparison.better])
     count = len(neurons)
     learnt = int(own.sum())
     weight = min(memory.weight + count, RECENT + count)

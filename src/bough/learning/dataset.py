@@ -115,14 +115,8 @@ def encode(card: SampleCard, samples: Samples) -> bytes:
 
     if card.samples != len(samples):
         raise ValueError(f"the card says {card.samples} samples, there are {len(samples)}")
-    arrays = {
-        "neurons": samples.graph.neurons,
-        "passing": samples.graph.passing,
-        "step": samples.step,
-        "children": samples.children,
-        **samples.scene.named(),
-        **samples.optional(),
-    }
+    arrays = {"step": samples.step, "children": samples.children, **samples.scene.named(), **samples.optional()}
+    arrays |= {"neurons": samples.graph.neurons, "passing": samples.graph.passing}
     for name in ONCE:
         if torch.equal(arrays[name], arrays[name][:1].expand_as(arrays[name])):
             arrays[name] = arrays[name][:1]
@@ -171,9 +165,8 @@ def read_shard(path: Path, network: Network) -> Shard:
 
 def _check_arrays(path: Path, arrays: Mapping[str, Tensor], card: SampleCard, network: Network) -> None:
     """Raise unless a shard has the arrays that its card and the network ask for."""
-    neurons = arrays.get("neurons")
     count = card.samples
-    n = 0 if neurons is None else neurons.numel()
+    n = arrays["neurons"].numel() if "neurons" in arrays else 0
     wide = (torch.float32, (count, n))
     of_inputs = (torch.float32, (count, network.inputs))
     wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
@@ -306,7 +299,6 @@ class Manifest(AbstractLog):
 
     def settle(self, order: Sequence[str]) -> None:
         """Write the lines in this order, whoever was done first; others come last."""
-        place = {name: k for k, name in enumerate(order)}
-        names = sorted(self.by_name, key=lambda name: (place.get(name, len(place)), name))
-        self.by_name = {name: self.by_name[name] for name in names}
+        ordered = {name: self.by_name[name] for name in order if name in self.by_name}
+        self.by_name = ordered | dict(sorted(self.by_name.items()))
         self.rewrite(self.by_name.values())

@@ -167,10 +167,6 @@ OUTPUT: Mapping[str, Column] = {
 REDUCED_RELU = ("lower", "upper", "intercept", "bias", "slope", "place", "depth")
 REDUCED_OUTPUT = ("bound", "bias")
 
-# What is in units of the bound.
-RELU_PRODUCTS = ("drop", "reach", "gap", "bias_term", "score", "worse_score")
-OUTPUT_PRODUCTS = ("value", "bias")
-
 
 def stacked(view: View, table: Mapping[str, Column], columns: Iterable[str]) -> Tensor:
     """Raw features by a table, [domains, columns] of the output node and [domains, n, columns] of ReLUs."""
@@ -219,15 +215,14 @@ class Standard(nn.Module):
 class AbstractScaled(nn.Module, ABC):
     """A scaled view of some nodes, with figures that are fitted."""
 
-    products: ClassVar[tuple[str, ...]]  # columns that are divided by the bound
+    products: ClassVar[tuple[str, ...]]  # columns in units of the bound, by which they are divided
     in_units: Tensor  # bool [columns]: which of them are
 
     def __init__(self, columns: Sequence[str]) -> None:
         super().__init__()
         self.columns = tuple(columns)
         self.standard = Standard(len(columns))
-        in_units = torch.tensor([column in self.products for column in columns])
-        self.register_buffer("in_units", in_units, persistent=False)
+        self.register_buffer("in_units", torch.tensor([name in self.products for name in columns]), persistent=False)
 
     def forward(self, view: View) -> Tensor:
         """Scaled features, [..., domains, columns]."""
@@ -252,7 +247,7 @@ class AbstractScaled(nn.Module, ABC):
 class ScaledRelus(AbstractScaled):
     """The ReLUs of a scene for our own models."""
 
-    products = RELU_PRODUCTS
+    products = ("drop", "reach", "gap", "bias_term", "score", "worse_score")
 
     def rows(self, view: View) -> Tensor:
         """Features of ambiguous ReLUs only: nothing else is scored."""
@@ -270,7 +265,7 @@ class ScaledRelus(AbstractScaled):
 class ScaledOutput(AbstractScaled):
     """The output node of a scene for our own models."""
 
-    products = OUTPUT_PRODUCTS
+    products = ("value", "bias")
 
     def raw(self, view: View) -> Tensor:
         """Raw features [domains, columns]."""

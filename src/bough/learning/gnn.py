@@ -63,8 +63,7 @@ class Local(AbstractBuilt):
 
     def footprint(self, graph: Graph) -> int:
         """Bytes for all ReLUs that may be split, per domain."""
-        numbers = 4 * len(self.columns["relu"]) + 2 * self.settings.width
-        return 4 * max(1, len(graph.neurons)) * numbers
+        return 4 * max(1, len(graph.neurons)) * (4 * len(self.columns["relu"]) + 2 * self.settings.width)
 
 
 @dataclass(frozen=True)
@@ -121,35 +120,30 @@ class Fast(AbstractBuilt):
         """Scores, [domains, n]."""
         mixed = scene.bound.is_cuda and self.settings.mixed
         with torch.autocast("cuda", torch.bfloat16) if mixed else nullcontext():
-            return self._scores(View(graph, scene, self.settings.reduced)).T.float()
+            view = View(graph, scene, self.settings.reduced)
+            wide = self.encoder(self.relus(view)).relu()  # [n, domains, hidden]
+            mu = self._backward_sweep(view, *self._forward_sweep(view, self.own(wide)))
+            score: Tensor = self.score(torch.cat([wide, mu.to(wide)], dim=-1))
+            return score[..., 0].T.float()
 
     def footprint(self, graph: Graph) -> int:
         """Bytes for all ReLUs that may be split, per domain."""
         numbers = 4 * len(self.columns["relu"]) + 2 * self.settings.hidden + 12 * self.settings.width
         return 4 * max(1, len(graph.neurons)) * numbers
 
-    def _scores(self, view: View) -> Tensor:
-        wide = self.encoder(self.relus(view)).relu()  # [n, domains, hidden]
-        mu, g = self._forward_sweep(view, self.own(wide))
-        mu = self._backward_sweep(view, mu, g)
-        score: Tensor = self.score(torch.cat([wide, mu.to(wide)], dim=-1))
-        return score[..., 0]
-
     def _forward_sweep(self, view: View, own: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [n, domains, p], and the output's, [domains, p]."""
-        graph = view.graph
-        matrix = graph.between
-        n = len(graph.neurons)
+        matrix = view.graph.between
+        n = matrix.shape[1]
         slope, intercept, width = (_column(x) for x in (view.slope, view.intercept, view.width))
         embedded = []
         sent = own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
-        for part in graph.layers:
+        for part in view.graph.layers:
             # Nothing arrives at the first layer, often the largest: one node's reading of that serves them all.
             rows = part if part.start else slice(0, 1)
             arrived = _product(matrix[rows, : part.start], sent)
             mu = own[part] + self.forward_read(compressed(arrived / width[rows]))
-            vector = self.forward_send(mu.relu())
-            sent = torch.cat([sent, slope[part] * arrived + intercept[part] * vector])
+            sent = torch.cat([sent, slope[part] * arrived + intercept[part] * self.forward_send(mu.relu())])
             embedded.append(mu)
         arrived = torch.einsum("kdp,dk->dp", _product(matrix[n:], sent), view.seen("functional")) / view.way[:, None]
         g: Tensor = self.output_read(torch.cat([self.output(view), compressed(arrived)], dim=-1))
@@ -157,21 +151,17 @@ class Fast(AbstractBuilt):
 
     def _backward_sweep(self, view: View, own: Tensor, g: Tensor) -> Tensor:
         """Embeddings, [n, domains, p]."""
-        graph = view.graph
-        matrix = graph.between
-        n = len(graph.neurons)
+        matrix = view.graph.between
+        n = matrix.shape[1]
         direct = _column(view.seen("functional") @ matrix[n:])
         through, passed = self._multipliers(view)
         unit = _column(view.intercept / view.way[:, None])
         embedded = []
         sent = own.new_zeros(0, *own.shape[1:], dtype=torch.float32)
-        start = n
-        for part in reversed(graph.layers):
-            arrived = direct[part] * g + _product(matrix[start:n, part].T, sent)
+        for part in reversed(view.graph.layers):
+            arrived = direct[part] * g + _product(matrix[part.stop : n, part].T, sent)
             mu = own[part] + self.backward_read(compressed(arrived * unit[part]))
-            vector = self.backward_send(mu.relu())
-            sent = torch.cat([passed[part] * arrived + through[part] * vector, sent])
-            start = part.start
+            sent = torch.cat([passed[part] * arrived + through[part] * self.backward_send(mu.relu()), sent])
             embedded.append(mu)
         return torch.cat([*reversed(embedded), own[:0]])
 
@@ -200,16 +190,13 @@ def _product(matrix: Tensor, sent: Tensor) -> Tensor:
 
 def _parallel(view: View) -> Tensor:
     """The coefficients on z, [domains, n], that Wong-Kolter slopes give the functional."""
-    graph = view.graph
-    matrix = graph.between
-    n = len(graph.neurons)
+    matrix = view.graph.between
+    n = matrix.shape[1]
     direct = view.seen("functional") @ matrix[n:]
     coefficients = view.slope[:, :0]
-    start = n
-    for part in reversed(graph.layers):
-        nu = direct[:, part] + coefficients @ matrix[start:n, part]
+    for part in reversed(view.graph.layers):
+        nu = direct[:, part] + coefficients @ matrix[part.stop : n, part]
         coefficients = torch.cat([nu * view.slope[:, part], coefficients], dim=1)
-        start = part.start
     return coefficients
 
 

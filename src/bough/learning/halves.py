@@ -18,12 +18,11 @@ from bough.bounds.lp import PlanetLP
 from bough.budget import Deadline
 from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
-from bough.learning.scene import Graph, Scene
+from bough.learning.scene import HOST, Graph, Scene
 from bough.network import walk
 from bough.problem.problem import Problem
 from bough.problem.property import Box, Property
 
-HOST = torch.device("cpu")
 WIDTH = 1e-3  # what the width of an input counts beside how much the bound depends on it
 
 
@@ -33,12 +32,11 @@ def slopes(graph: Graph, scene: Scene) -> Tensor:
     """
     network = graph.network
     count = len(scene)
-    passing = graph.passing.float().repeat(count, 1)
     places = {i: (part, graph.layers[k]) for k, (i, part) in enumerate(network.slices.items())}
 
     def relu(i: int, functionals: Tensor) -> Tensor:
         part, layer = places[i]
-        passed = functionals.flatten(1) * passing[:, part]
+        passed = functionals.flatten(1) * graph.passing[part]
         passed[:, graph.neurons[layer] - part.start] = scene.through[:, layer]
         return passed.reshape(functionals.shape)
 
@@ -74,16 +72,17 @@ class Halves:
 
     def _halves(self, domain: DomainBatch, inputs: Tensor) -> Tensor:
         """[inputs, 2], of one domain: all halves are roots of one problem, with what is known of the domain added."""
-        number = int(domain.clause[0])
-        clause = self.problem.property.clauses[number]
+        clause = self.problem.property.clauses[int(domain.clause[0])]
         whole = self.problem.property.boxes[clause.box]
         boxes = tuple(half for k in inputs.tolist() for half in cut(whole, k))
         clauses = tuple(replace(clause, box=k) for k in range(len(boxes)))
         problem = replace(self.problem, property=Property(boxes, clauses))
-        session = self._renewing().prepare(problem)
+        bounder = self.bounder
+        if isinstance(bounder, DualAscent | PlanetLP):  # lines of every domain's own, and no ascent for each ReLU
+            bounder = replace(bounder, intermediate=TightBounds(refresh=True))
+        session = bounder.prepare(problem)
         roots = session.root(torch.inf, self.deadline).domains
-        device = roots.lower.device
-        copies = domain.to(device)[torch.zeros(len(roots), dtype=torch.int64, device=device)]
+        copies = domain.to(roots.lower.device)[torch.zeros_like(roots.clause)]
         known = roots.bounds.intersect(copies.bounds)
         # To a half all splits of the domain are new. Where none is, naming one that is not split changes nothing.
         splits = copies.signs[0].nonzero()[:, 0] if bool(copies.signs.any()) else torch.zeros_like(copies.clause[:1])
@@ -91,12 +90,6 @@ class Halves:
         bounded = session.bound(halves, torch.inf, self.deadline).domains.lower
         # A half is part of the domain, and what is not a number proves nothing.
         return torch.fmax(bounded, copies.lower).reshape(-1, 2).float().to(HOST)
-
-    def _renewing(self) -> AbstractBounder:
-        """The search's own, with every domain's lines its own, and ReLU bounds that do not take an ascent each."""
-        if isinstance(self.bounder, DualAscent | PlanetLP):
-            return replace(self.bounder, intermediate=TightBounds(refresh=True))
-        return self.bounder
 
 
 def _share(x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from bough.domain.batch import DomainBatch
 from bough.errors import BadInput
 from bough.learning.halves import Halves
 from bough.learning.samples import Samples
-from bough.learning.scene import Graph, Scene, see
+from bough.learning.scene import HOST, Graph, Scene, see
 from bough.problem.problem import Problem
 from bough.search.loop import SearchState
 from bough.search.observe import AbstractObserver
@@ -36,7 +36,6 @@ from bough.search.observe import AbstractObserver
 Rule = TypeVar("Rule")  # a brancher, or the name of one
 Mode = Literal["steps", "whole", "deep", "trees"]
 MODES: tuple[Mode, ...] = ("steps", "whole", "deep", "trees")
-HOST = torch.device("cpu")
 LEAST = 6  # branches below a domain at which trees are grown: with fewer there is nothing to tell splits apart by
 
 
@@ -92,8 +91,7 @@ class Plan:
             return "trees"
         if self.deep:
             return "deep"
-        alpha = self.luck(name, "mode").random()  # Algorithm 2, line 3
-        return "whole" if solved and alpha < self.whole else "steps"
+        return "whole" if solved and self.luck(name, "mode").random() < self.whole else "steps"  # Algorithm 2, line 3
 
     def luck(self, name: str, what: str) -> random.Random:
         """The random numbers of one property, for one purpose."""
@@ -219,11 +217,9 @@ class Collector(AbstractObserver):
         self.mode: Mode = plan.mode(name, solved=solved)
         self.steps = 0  # that were seen
         self.unseen = 0  # domains that could not be taken: the bounder has no relaxation, or one of other ReLUs
-        self._problem, self._plan, self._stop, self._halves = problem, plan, stop, halves
-        make = SCHEDULES.get(self.mode)
-        self._schedule = None if make is None else make(plan, plan.luck(name, "steps"))
-        luck = plan.luck(name, "subset").getrandbits(62)
-        subset = None if plan.subset is None else replace(plan.subset, seed=luck)
+        self._problem, self._stop, self._halves = problem, stop, halves
+        self._schedule = SCHEDULES[self.mode](plan, plan.luck(name, "steps")) if self.mode in SCHEDULES else None
+        subset = plan.subset and replace(plan.subset, seed=plan.luck(name, "subset").getrandbits(62))
         self._strong = Strong(subset=subset, heard=self._heard)
         self._memory = self._strong.prepare(problem)
         self._graph: Graph | None = None

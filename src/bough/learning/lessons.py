@@ -59,8 +59,7 @@ class Lessons:
     @classmethod
     def of(cls, samples: Iterable[Samples], device: torch.device) -> "Lessons":
         """Lessons of the samples in which at least one ReLU was tried; the others teach nothing."""
-        useful = [s[s.tried.any(dim=1)] for s in samples]
-        useful = [s for s in useful if len(s)]
+        useful = [taught for s in samples if len(taught := s[s.tried.any(dim=1)])]
         room = DEVICE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
         size = sum(t.nbytes for s in useful for t in (*s.scene.tensors(), s.children, *s.optional().values()))
         if size <= room:
@@ -96,11 +95,9 @@ class Lessons:
         if batch:
             yield batch
 
-    def in_order(self, size: int) -> Iterator[tuple[int, Tensor]]:
+    def in_order(self, size: int) -> Batch:
         """All samples once, in order."""
-        for k, part in enumerate(self.parts):
-            for rows in torch.arange(len(part)).split(size):
-                yield k, rows
+        return [(k, rows) for k, part in enumerate(self.parts) for rows in torch.arange(len(part)).split(size)]
 
 
 class LessonTally:

@@ -48,8 +48,7 @@ def rank_loss(scores: Tensor, labels: Tensor, count: int = 10) -> Tensor:
     value = torch.where(labelled, scores, 0.0).double()
     with torch.no_grad():
         slope, constant = _slopes(value.detach(), labels, count)
-    total = (slope * value).sum(dim=1) + constant
-    return total / pairs(labels, count).clamp(min=1)
+    return ((slope * value).sum(dim=1) + constant) / pairs(labels, count).clamp(min=1)
 
 
 def _slopes(value: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -110,8 +109,7 @@ class Judged:
 
 def judge(scores: Tensor, gains: Tensor) -> Judged:
     """The ReLU of highest score among those tried, beside the best (both readings of the paper's Appendix D.1)."""
-    tried = gains > -torch.inf
-    chosen = gains.gather(1, highest(scores, tried, 1))[:, 0]
+    chosen = gains.gather(1, highest(scores, gains > -torch.inf, 1))[:, 0]
     best = gains.amax(dim=1)
     share = torch.where(best > 0, chosen / best, 1.0)
     return Judged(share >= GOOD, chosen >= GOOD, share)

@@ -21,9 +21,9 @@ from bough.bounds.base import AbstractSession
 from bough.branching.base import AbstractBrancher
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
-from bough.learning.labels import HOST, LEAST, Plan
+from bough.learning.labels import LEAST, Plan
 from bough.learning.samples import Samples
-from bough.learning.scene import Graph, see
+from bough.learning.scene import HOST, Graph, see
 from bough.problem.problem import Problem
 from bough.search.ahead import CountedLookAhead
 
@@ -124,7 +124,7 @@ class Grower:
             ahead = self._ahead(domains)
             decision = self.rule.decide(self.memory, domains, ahead)
             self.memory = decision.memory
-            self.steps = self.steps + 1
+            self.steps += 1
             bounded, order = ahead.split(decision.neurons)
             new_domains, whose = self._open(bounded.domains, tags[last][order].repeat_interleave(2))
             waiting = DomainBatch.concatenate([waiting[old], new_domains])
@@ -179,15 +179,14 @@ def _samples(problem: Problem, grower: Grower, tree: Tree, rows: Tensor, count: 
     sizes[at, tried[at, column]] = grower.sizes(domains[at], tried[at, column], allowed[at])
     graph = Graph.of(problem, domains, relaxed)
     scene = see(problem, domains, relaxed)
-    samples = Samples(
+    return Samples(
         graph,
         scene,
         children=torch.full((*scene.lower.shape, 2), -torch.inf, device=device),
         step=rows,
         sizes=sizes[:, graph.neurons].float(),
         allowed=allowed.float(),
-    )
-    return samples.to(HOST)
+    ).to(HOST)
 
 
 def spread(tree: Tree, count: int, largest: int, luck: random.Random) -> Tensor:

@@ -52,8 +52,7 @@ def weights_for(name: str, weights: str | None, bounder: str, inputs: int | None
 
 def known(name: str, bounder: str, inputs: int) -> bool:
     """Whether weights that come with bough were trained with these bounds, on networks of so many inputs."""
-    cards = [_read(path)[1] for path in _fitting(_entry(name))]
-    return any(card.bounder == bounder and inputs in card.inputs for card in cards)
+    return any(card.bounder == bounder and inputs in card.inputs for _, card in map(_read, _fitting(_entry(name))))
 
 
 def learnt_rule(name: str, settings: RuleSettings) -> "Learnt":

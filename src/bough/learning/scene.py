@@ -20,6 +20,7 @@ from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.problem import Problem
 
+HOST = torch.device("cpu")
 CHUNK_ROWS = 256  # of the matrix `Graph.between`, found together
 
 
@@ -49,11 +50,9 @@ class Graph:
     @cached_property
     def place(self) -> Tensor:
         """How far towards the output each of the n ReLUs is: 0 in the first ReLU layer, 1 in the last, [n]."""
-        value = torch.zeros(len(self.neurons))
-        most = max(1, len(self.layers) - 1)
-        for k, part in enumerate(self.layers):
-            value[part] = k / most
-        return value.to(self.neurons.device)
+        last = max(1, len(self.layers) - 1)
+        places = [k / last for k, part in enumerate(self.layers) for _ in range(part.start, part.stop)]
+        return torch.tensor(places, device=self.neurons.device)
 
     @cached_property
     def constants(self) -> list[Tensor]:

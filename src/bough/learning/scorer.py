@@ -27,7 +27,7 @@ class Scorer:
         device = graph.neurons.device
         each = model.footprint(graph)
         self.graph = graph
-        self._model = model
+        self._score: Callable[[Scene], Tensor] = lambda scene: model(graph, scene)
         self._seats = dict[int, _Seat]()
         self._captures = chunk is None and _fits(ROOMS[-1] * each, device)
         usual = max(1, PIECE[device.type] // each) if each else None
@@ -41,11 +41,10 @@ class Scorer:
 
     def _piece(self, scene: Scene) -> Tensor:
         if not self._captures:
-            scores: Tensor = self._model(self.graph, scene)
-            return scores
+            return self._score(scene)
         room = next(room for room in ROOMS if room >= len(scene))
         if room not in self._seats:
-            self._seats[room] = _Seat(lambda seated: self._model(self.graph, seated), scene, room)
+            self._seats[room] = _Seat(self._score, scene, room)
         return self._seats[room](scene)
 
 

@@ -46,10 +46,6 @@ class Progress:
     without: int = 0  # epochs since the validation loss was at its least
     history: list[EpochFigures] = field(default_factory=list)
 
-    def done(self, recipe: TrainingRecipe) -> bool:
-        """Whether there is nothing left to do."""
-        return len(self.history) >= recipe.epochs or (self.without >= recipe.stop and not recipe.anneal)
-
 
 @dataclass(frozen=True, eq=False)
 class Trained:
@@ -120,11 +116,10 @@ def train(
 ) -> Trained:
     """Train, or go on with what the folder holds, until the recipe says that it is enough or the time is up."""
     _check_samples(training, validation, recipe)
-    counts = {"training": training.counts(), "validation": validation.counts()}
-    identity = {**replace(recipe, epochs=1).to_json(), **counts}
+    identity = {**replace(recipe, epochs=1).to_json(), "training": training.counts(), "validation": validation.counts()}
     now = _begin(recipe, training, folder / CHECKPOINT, identity, make)
     try:
-        while not now.done(recipe):
+        while len(now.history) < recipe.epochs and (now.without < recipe.stop or recipe.anneal):
             limit.check()
             line = _epoch(now, recipe, training, validation, tick, limit)
             now.history.append(line)
@@ -142,12 +137,10 @@ def _check_samples(training: Lessons, validation: Lessons, recipe: TrainingRecip
     for name, lessons in (("training", training), ("validation", validation)):
         if not len(lessons):
             raise BadInput(f"there are no samples for {name}; make some by `bough label`")
-        treeless = sum((part.sizes is None) == (recipe.measure == "size") for part in lessons.parts)
-        if treeless:
+        if treeless := sum((part.sizes is None) == (recipe.measure == "size") for part in lessons.parts):
             known = "no trees, which --measure size is about" if recipe.measure == "size" else "nothing but trees"
             raise BadInput(f"{treeless} of {len(lessons.parts)} properties for {name} tell of {known}")
-        silent = sum(part.halves is None for part in lessons.parts)
-        if recipe.inputs and silent:
+        if recipe.inputs and (silent := sum(part.halves is None for part in lessons.parts)):
             raise BadInput(
                 f"{silent} of {len(lessons.parts)} properties for {name} say nothing about inputs; label them with "
                 "--inputs, or train without"
@@ -202,8 +195,7 @@ def _epoch(
     elif now.without % recipe.patience == 0 and not recipe.anneal:
         for group in now.optimiser.param_groups:
             group["lr"] /= recipe.divisor
-    seconds = clock.seconds()
-    return EpochFigures(number + 1, recipe.epochs, rate, learnt, seen, better, seconds)
+    return EpochFigures(number + 1, recipe.epochs, rate, learnt, seen, better, clock.seconds())
 
 
 def _pass(
@@ -223,8 +215,7 @@ def _pass(
                 group["lr"] = _annealed(recipe, number + done / len(training))
         now.optimiser.zero_grad()
         for k, rows in batch:  # properties have different ReLUs: one after another, their gradients added up
-            loss = losses(now.model, training.piece(k, rows), recipe, tally).sum() / count
-            loss.backward()
+            (losses(now.model, training.piece(k, rows), recipe, tally).sum() / count).backward()
         now.optimiser.step()
         done += count
     return tally.figures()
@@ -237,7 +228,7 @@ def _annealed(recipe: TrainingRecipe, epoch: float) -> float:
 
 def gradient_norms(model: AbstractModel, recipe: TrainingRecipe, lessons: Lessons) -> dict[str, ParameterNorms]:
     """The norms of each parameter and of its gradient over some samples: a part that died shows as 0."""
-    groups = list(lessons.in_order(recipe.group))
+    groups = lessons.in_order(recipe.group)
     chosen = groups[:: max(1, len(groups) // LOOK_BACK)]
     model.zero_grad()
     for k, rows in chosen:
@@ -253,12 +244,7 @@ def gradient_norms(model: AbstractModel, recipe: TrainingRecipe, lessons: Lesson
 
 
 def finish(
-    trained: Trained,
-    recipe: TrainingRecipe,
-    training: Lessons,
-    validation: Lessons,
-    origin: SampleOrigin,
-    folder: Path,
+    trained: Trained, recipe: TrainingRecipe, training: Lessons, validation: Lessons, origin: SampleOrigin, folder: Path
 ) -> TrainingReport:
     """Write weights, report and curves; returns the report."""
     from bough.learning.curves import draw

@@ -54,10 +54,10 @@ def save(path: Path, model: AbstractModel, card: WeightsCard) -> None:
     header = {
         "schema": SCHEMA,
         "preset": model.preset,
-        "settings": _json(asdict(model.settings)),
-        "columns": _json(model.columns),
+        "settings": json.dumps(asdict(model.settings), sort_keys=True),
+        "columns": json.dumps(model.columns, sort_keys=True),
         "bounder": card.bounder,
-        "card": _json({"data": card.data, "settings": card.settings, "accuracy": card.accuracy}),
+        "card": json.dumps({"data": card.data, "settings": card.settings, "accuracy": card.accuracy}, sort_keys=True),
     }
     arrays = {name: array.detach().cpu().contiguous() for name, array in model.state_dict().items()}
     write_bytes(path, as_bytes(arrays, header))
@@ -69,8 +69,7 @@ def load(path: Path) -> tuple[AbstractBuilt, WeightsCard]:
     if header.get("schema") != SCHEMA:
         schema = f"of schema {header['schema']!r}" if "schema" in header else "without a schema"
         raise BadInput(f"{path}: a file {schema}; this version of bough reads weights of schema {SCHEMA!r}")
-    missing = [key for key in KEYS if key not in header]
-    if missing:
+    if missing := [key for key in KEYS if key not in header]:
         raise BadInput(f"{path}: the header has no {', '.join(missing)}; write the file again with bough")
     if header["preset"] not in KNOWN_MODELS.names():
         known = ", ".join(KNOWN_MODELS.names())
@@ -81,8 +80,7 @@ def load(path: Path) -> tuple[AbstractBuilt, WeightsCard]:
         model = build(header["preset"], **settings)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    columns = {name: list(names) for name, names in model.columns.items()}
-    if _parsed(path, header, "columns") != columns:
+    if _parsed(path, header, "columns") != {name: list(names) for name, names in model.columns.items()}:
         raise BadInput(f"{path}: the model was trained on other features than this version of bough has; train it anew")
     _fill(path, model, arrays)
     return model.eval(), card
@@ -123,8 +121,9 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 def _card(path: Path, header: Mapping[str, str]) -> WeightsCard:
     if header["bounder"] not in BOUNDERS:
-        known = ", ".join(BOUNDERS)
-        raise BadInput(f"{path}: trained with an unknown bounder {header['bounder']!r}; there are {known}")
+        raise BadInput(
+            f"{path}: trained with an unknown bounder {header['bounder']!r}; there are {', '.join(BOUNDERS)}"
+        )
     card = _parsed(path, header, "card")
     parts: dict[str, Any] = {name: card.get(name) for name in ("data", "settings", "accuracy")}
     if set(card) != set(parts) or not all(isinstance(part, dict) for part in parts.values()):
@@ -154,7 +153,3 @@ def _fill(path: Path, model: AbstractBuilt, arrays: Mapping[str, Tensor]) -> Non
         if not bool(torch.isfinite(array).all()):
             raise BadInput(f"{path}: {name} holds what is not a finite number")
     model.load_state_dict(dict(arrays))
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True)
