@@ -88,7 +88,7 @@ class AbstractLog(ABC):
         recipe: Mapping[str, object] | None = None,
     ) -> None:
         self.path = path
-        self._recipe = json.loads(json.dumps(dict(recipe or {})))
+        self._head: LogEntry = {"schema": self.schema, "recipe": json.loads(json.dumps(dict(recipe or {})))}
         self._file = own(path, f"another {self.run} is at work on {path}; wait for its end, or give another name")
         try:
             size = os.fstat(self._file).st_size
@@ -115,12 +115,8 @@ class AbstractLog(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def _head(self) -> LogEntry:
-        return {"schema": self.schema, "recipe": self._recipe}
-
     def _check_recipe(self, old: LogEntry) -> None:
-        new = self._recipe
+        new = self._head["recipe"]
         for name in {**old, **new}:
             if old.get(name) != new.get(name):
                 change = f"{name} was {old.get(name)}, and is {new.get(name)} now"
