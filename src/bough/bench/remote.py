@@ -7,6 +7,7 @@ with this process, has to be repeated. Nothing here loads a library.
 
 import atexit
 import hashlib
+import math
 import os
 import pickle
 import shutil
@@ -20,8 +21,6 @@ from bough.files.writing import write_bytes
 from bough.jobs.base import Ended, Job
 from bough.jobs.pool import Limits, NoWorker, Pool
 
-PROCESSOR = "CUDA_VISIBLE_DEVICES"
-
 
 def supervise(
     prepare: bytes, call: bytes, seconds: float, limits: Limits, names: Sequence[str], *contents: bytes
@@ -31,14 +30,12 @@ def supervise(
     A call is a pickled function and its arguments, and returns a value and whether its worker is spent.
     """
     copies = {name: str(_copy(Path(name).name, content)) for name, content in zip(names, contents, strict=True)}
-    pool = _pool(prepare, limits, os.environ.get(PROCESSOR))
+    pool = _pool(prepare, limits)
     pool.start("call", Job(called, (call, copies), seconds))
     try:
-        while not (ended := pool.wait(60.0)):
-            pass
+        [(_, end)] = pool.wait(math.inf)
     except NoWorker as error:
         return Ended(failure=str(error))
-    (_, end), *_ = ended
     return end if end.failure is not None else Ended(answer=end.answer[0])
 
 
@@ -52,9 +49,9 @@ def called(call: bytes, *more: object) -> tuple[bytes, bool]:
 _warm: dict[tuple[bytes, Limits, str | None], Pool] = {}  # holds the one pool that is kept for later calls
 
 
-def _pool(prepare: bytes, limits: Limits, processor: str | None) -> Pool:
+def _pool(prepare: bytes, limits: Limits) -> Pool:
     """The worker of this process, kept warm; Ray may give the process another GPU, and the worker is then replaced."""
-    key = prepare, limits, processor
+    key = prepare, limits, os.environ.get("CUDA_VISIBLE_DEVICES")
     if key not in _warm:
         for pool in _warm.values():
             pool.stop()

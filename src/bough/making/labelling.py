@@ -4,11 +4,11 @@ What becomes of a property depends on the recipe and that property only. So proc
 shards, and a run that goes on repeats nothing.
 """
 
-import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -113,9 +113,7 @@ def plan_tasks(
 ) -> tuple[LabellingTask, ...]:
     """What there is to do; a property listed twice is one task."""
     commit = revision()
-    checksums = {
-        n: hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest() for n, path in networks.items()
-    }
+    checksums = {n: sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest() for n, path in networks.items()}
     tasks = {}
     for row in rows:
         images = images_of(row.dataset, row.split)
@@ -133,8 +131,7 @@ def plan_tasks(
             samples=0,
             revision=commit,
         )
-        solved = row.verdict in SOLVED
-        tasks[name] = LabellingTask(networks[row.network], as_property(row, images), card, solved)
+        tasks[name] = LabellingTask(networks[row.network], as_property(row, images), card, row.verdict in SOLVED)
     return tuple(tasks.values())
 
 
@@ -176,7 +173,7 @@ def _write_shard(folder: Path, card: SampleCard, samples: Samples | None) -> Sam
 
 _network = lru_cache(maxsize=1)(load_network)
 Labels = Generator[tuple[LabellingTask, Labelled | BoughError], None, None]
-Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline, int], Labels]  # who labels them
+Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline], Labels]  # who labels them
 
 
 def make(
@@ -193,10 +190,10 @@ def make(
     Ctrl-C, a lost process and the limit end the work with the shards so far.
     """
     with Manifest(folder, recipe.description(), lambda line: say(f"note: {line}")) as manifest:
-        for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
-            if not dataset.network_path(folder, sha256).exists():
-                data = read_bytes(path, NETWORK_LIMIT, BadInput)
-                write_bytes(dataset.network_path(folder, sha256), data, parents=True)
+        for path, checksum in {(task.network, task.card.sha256) for task in tasks}:
+            copy = dataset.network_path(folder, checksum)
+            if not copy.exists():
+                write_bytes(copy, read_bytes(path, NETWORK_LIMIT, BadInput), parents=True)
         left = [task for task in tasks if not _done(folder, task, manifest, say)]
         total = len(tasks)
         failed = 0
@@ -205,7 +202,7 @@ def make(
         if done:
             say(f"{done} of {total} properties are there already")
         try:
-            with closing((work or _on_this_machine)(folder, left, recipe, limit, jobs)) as labels:
+            with closing((work or partial(_on_this_machine, jobs))(folder, left, recipe, limit)) as labels:
                 for task, ended in labels:
                     if isinstance(ended, BoughError):
                         failed += 1
@@ -262,7 +259,7 @@ def tried(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled | 
 
 
 def _on_this_machine(
-    folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline, jobs: int
+    jobs: int, folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline
 ) -> Labels:
     """Label in this process, or in several others."""
     with InProcess() if jobs == 1 else Pool(jobs, Job(torch.set_num_threads, (1,))) as pool:
