@@ -119,11 +119,10 @@ def plan(
 def read_list(instances: Path) -> tuple[Asked, ...]:
     """A competition's list; if `bough properties` wrote it, its table lies beside it and knows more."""
     beside = instances.parent / export.TABLE
-    rows: tuple[Row, ...] = ()
+    known = {}
     if beside.is_file():
         with suppress(BadInput):  # a file of somebody else's that happens to have the name
-            rows = read_table(beside)
-    known = {export.file_name(row): about(row) for row in rows}
+            known = {export.file_name(row): about(row) for row in read_table(beside)}
     return tuple(Asked(listed, known.get(listed.property.name, {})) for listed in read_instances(instances))
 
 

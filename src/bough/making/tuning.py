@@ -167,11 +167,10 @@ def tune(
     above = known.above  # the first step that is known to be too dear
     cheap = [(below, known.edges[0].outcome)] if below else []
     dear: tuple[int, ProbeOutcome] | None = None
+    if lean is None and difficulty == ANY:
+        lean = LEAN
     while len(tried) < probes and above - below > 1:
-        if lean is None and difficulty != ANY:
-            share = _share(scale, difficulty, cheap, dear, above - below)
-        else:
-            share = LEAN if lean is None else lean
+        share = _share(scale, difficulty, cheap, dear, above - below) if lean is None else lean
         middle = below + max(1, int(share * (above - below)))
         tried.append(Probe(bracket.radius(middle), probe(bracket.radius(middle))))
         dearness = scale.dearness(tried[-1].outcome)
