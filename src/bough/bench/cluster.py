@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from bough.bench import run
-from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat, record_of
+from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat
 from bough.bench.remote import supervise
 from bough.bench.tasks import Task
 from bough.budget import Clock, Deadline
@@ -78,17 +78,16 @@ class Cluster(AbstractEngine):
                     write_bytes(task.trace.path, ended.answer[1])
                 except OutputError as error:  # the record is worth more: it is not lost with its trace
                     _log.warning("a trace is lost: %s", error)
-            yield record_of(task, ended)
+            yield run.record_of(task, ended)
 
     def _parcel(self, task: Task) -> Parcel:
-        instance = task.instance
         options = task.method.options
-        files = [instance.network, instance.property]
+        files = [task.instance.network, task.instance.property]
         if options.weights is not None and Path(options.weights).is_file():
             files.append(Path(options.weights))
         memory = self.limits.memory
         arguments = (self.run, self.fresh, task if memory is None else run.with_share(task, memory / 2))
-        return Parcel(Job(run.run_shipped, arguments, instance.timeout), tuple(files), run.may_use_cuda(options))
+        return Parcel(Job(run.run_shipped, arguments, task.instance.timeout), tuple(files), run.may_use_cuda(options))
 
     def each(
         self,
