@@ -48,17 +48,12 @@ class LabelRecipe:
 
     def description(self) -> dict[str, object]:
         """What the manifest says of the recipe, to be recognised by; the device is free to change."""
-        named = ("bounds", "branching", "batch", "timeout", "most_bounds")
+        named = ("bounds", "branching", "batch", "timeout", "most_bounds", "weights", "intermediate")
         fields = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
         # Fields that came later are told only where they are set, so that older folders can be gone on with.
-        for name in ("inputs", "rollouts", "largest"):
-            if fields[name] == getattr(Plan, name):
-                del fields[name]
-        if self.options.weights is not None:
-            fields["weights"] = self.options.weights
-        if self.options.intermediate != AUTO:
-            fields["intermediate"] = self.options.intermediate
-        return fields
+        later = {name: getattr(Plan, name) for name in ("inputs", "rollouts", "largest")}
+        unset = {**later, "weights": None, "intermediate": AUTO}
+        return {name: value for name, value in fields.items() if name not in unset or value != unset[name]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,10 +157,9 @@ def label(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled:
 
 def _write_shard(folder: Path, card: SampleCard, samples: Samples | None) -> SampleCard:
     """Write the samples, if there are any; the card says how many."""
-    if samples is None:
-        return replace(card, samples=0)
-    card = replace(card, samples=len(samples))
-    write_bytes(shard_path(folder, card.name), dataset.encode(card, samples), parents=True)
+    card = replace(card, samples=0 if samples is None else len(samples))
+    if samples is not None:
+        write_bytes(shard_path(folder, card.name), dataset.encode(card, samples), parents=True)
     return card
 
 
@@ -208,8 +202,7 @@ def make(
                         failed += 1
                         say(f"{done}/{total}  {task.card.name}: failed, {ended}")
                         continue
-                    seconds = round(ended.seconds, 3)
-                    manifest.add(ended.card, verdict=ended.verdict, steps=ended.steps, seconds=seconds)
+                    manifest.add(ended.card, verdict=ended.verdict, steps=ended.steps, seconds=round(ended.seconds, 3))
                     done += 1
                     say(f"{done}/{total}  {ended}")
         except KeyboardInterrupt:

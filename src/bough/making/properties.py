@@ -201,8 +201,7 @@ class PropertyMaker:
         order = self.wish.order(self.recipe.seed)
         if not order:
             images = f"{self.wish.within.start}:{self.wish.within.stop} of {self.recipe.dataset}"
-            advice = "ask for others by --images or --split"
-            raise BadInput(f"no image {images} ({self.recipe.split}) is at hand; {advice}")
+            raise BadInput(f"no image {images} ({self.recipe.split}) is at hand; ask for others by --images or --split")
         with self._pool:
             try:
                 why = self._take_all(order)

@@ -145,8 +145,7 @@ def survey(look: Callable[[float], ProbeOutcome], bracket: Bracket) -> Survey:
     while last and above - last > max(1, COARSE * last):
         middle = (last + above) // 2
         above, last = (middle, last) if at(middle) == Verdict.FALSIFIED.value else (above, middle)
-    edges = tuple(Probe(bracket.radius(step), seen[step]) for step in (below, above) if step in seen)
-    return Survey(below, above, edges)
+    return Survey(below, above, tuple(Probe(bracket.radius(k), seen[k]) for k in (below, above) if k in seen))
 
 
 def tune(
