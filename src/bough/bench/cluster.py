@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from bough.bench import run
-from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat, record_of
+from bough.bench.engines import MOST_JOBS, AbstractEngine, Answer, Beat
 from bough.bench.remote import supervise
 from bough.bench.tasks import Task
 from bough.budget import Clock, Deadline
 from bough.errors import BadInput, OutputError
 from bough.files.writing import write_bytes
-from bough.jobs.base import BEAT, Ended
+from bough.jobs.base import BEAT, Ended, Job
 from bough.jobs.pool import Limits
 from bough.report.runs import Entry
 
@@ -32,15 +32,13 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Parcel:
-    """One call for the cluster: a function and its arguments, the files it reads, and what it needs.
+    """One call for the cluster, the files it reads, and whether it may use a GPU.
 
     The function is given a mapping from the files to their copies, and returns a value and whether its worker is spent.
     """
 
-    function: Callable[..., tuple[Any, bool]]
-    arguments: tuple[Any, ...]
+    job: Job
     files: tuple[Path, ...]
-    seconds: float
     gpu: bool
 
 
@@ -74,28 +72,30 @@ class Cluster(AbstractEngine):
     def work(self, tasks: Sequence[Task], limit: Deadline, beat: Beat) -> Generator[Entry, None, None]:
         """Keep the cluster busy."""
         cuda = any(run.may_use_cuda(task.method.options) for task in tasks)
-        for task, ended in self.each(tasks, self._parcel, (run.prepare_shipped, (cuda,)), limit, beat):
-            if task.trace is not None and ended.failure is None:
-                _keep(task.trace.path, ended.answer[1])
-            yield record_of(task, ended)
+        for task, ended in self.each(tasks, self._parcel, cuda, limit, beat):
+            if task.trace is not None and ended.failure is None and ended.answer[1] is not None:
+                try:
+                    write_bytes(task.trace.path, ended.answer[1])
+                except OutputError as error:  # the record is worth more: it is not lost with its trace
+                    _log.warning("a trace is lost: %s", error)
+            yield run.record_of(task, ended)
 
     def _parcel(self, task: Task) -> Parcel:
-        instance = task.instance
         options = task.method.options
-        files = [instance.network, instance.property]
+        files = [task.instance.network, task.instance.property]
         if options.weights is not None and Path(options.weights).is_file():
             files.append(Path(options.weights))
         memory = self.limits.memory
         arguments = (self.run, self.fresh, task if memory is None else run.with_share(task, memory / 2))
-        return Parcel(run.run_shipped, arguments, tuple(files), instance.timeout, run.may_use_cuda(options))
+        return Parcel(Job(run.run_shipped, arguments, task.instance.timeout), tuple(files), run.may_use_cuda(options))
 
     def each(
         self,
         items: Sequence[Item],
         packed: Callable[[Item], Parcel],
-        prepare: tuple[Callable[..., Any], tuple[Any, ...]],
+        cuda: bool,
         limit: Deadline,
-        beat: Callable[[Sequence[tuple[Item, float]]], None],
+        beat: Callable[[Sequence[tuple[Item, float]]], None] = lambda _: None,
     ) -> Generator[tuple[Item, Ended], None, None]:
         """The answer to each item, in the order in which they end; none is handed out after `limit`."""
         ray = _ray()
@@ -105,7 +105,7 @@ class Cluster(AbstractEngine):
             resources = ray.cluster_resources()
             room = self.most or max(1, int(resources.get("CPU", 1)))
             share = self.gpu_share if resources.get("GPU") else 0
-            ready = pickle.dumps(prepare)
+            prepare = pickle.dumps((run.prepare_shipped, (cuda,)))
             waiting = deque(items)
             at_work: dict[Any, tuple[Item, Clock]] = {}
             try:
@@ -114,10 +114,10 @@ class Cluster(AbstractEngine):
                         item = waiting.popleft()
                         parcel = packed(item)
                         on = remote.options(num_gpus=share if parcel.gpu else 0)
-                        call = pickle.dumps((parcel.function, parcel.arguments))
+                        call = pickle.dumps((parcel.job.function, parcel.job.arguments))
                         names = [str(path) for path in parcel.files]
                         contents = map(stored, parcel.files)
-                        started = on.remote(ready, call, parcel.seconds, self.limits, names, *contents)
+                        started = on.remote(prepare, call, parcel.job.seconds, self.limits, names, *contents)
                         at_work[started] = item, Clock.start()
                     if not at_work:
                         return
@@ -127,16 +127,6 @@ class Cluster(AbstractEngine):
             finally:
                 for left in at_work:
                     ray.cancel(left, force=True)
-
-
-def _keep(path: Path, trace: bytes | None) -> None:
-    """Write a trace that came with a record, which is worth more: it is not lost with the trace."""
-    if trace is None:
-        return
-    try:
-        write_bytes(path, trace)
-    except OutputError as error:
-        _log.warning("a trace is lost: %s", error)
 
 
 def _contents(path: Path) -> bytes:

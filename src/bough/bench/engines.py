@@ -12,11 +12,11 @@ from typing import final
 import torch
 
 from bough.bench import run
-from bough.bench.ledger import Ledger, key_of
+from bough.bench.ledger import Ledger, key_of, read_records
 from bough.bench.tasks import Key, Task
 from bough.budget import Deadline, free_memory
 from bough.errors import BadInput
-from bough.jobs.base import Ended, Job
+from bough.jobs.base import Job
 from bough.jobs.pool import Limits, Pool
 from bough.report.runs import Entry
 
@@ -83,15 +83,7 @@ class Processes(AbstractEngine):
 
         with Pool(self.jobs, Job(run.prepare, (cuda,)), self.limits, spent, gpus() if cuda else ({},)) as pool:
             for task, ended in pool.each(tasks, job, limit, beat):
-                yield record_of(task, ended)
-
-
-def record_of(task: Task, ended: Ended) -> Entry:
-    """The record of a run in a worker, whatever became of it."""
-    if ended.failure is not None:
-        return run.failed(task, ended.failure)
-    entry, _ = ended.answer
-    return {**entry, **task.told()}
+                yield run.record_of(task, ended)
 
 
 def memory_share(jobs: int, limits: Limits) -> float:
@@ -135,5 +127,6 @@ def run_tasks(
                 entries[key_of(entry)] = entry
                 seen(len(entries), entry)
         except KeyboardInterrupt:
-            entries |= {key_of(entry): entry for entry in ledger.added()}  # one may be written and not counted yet
+            added = read_records(ledger.path)[len(ledger.entries) :]  # one may be written and not counted yet
+            entries |= {key_of(entry): entry for entry in added}
     return [entries[task.key] for task in tasks if task.key in entries]

@@ -11,34 +11,32 @@ from bough.bench.cluster import Cluster, Parcel
 from bough.budget import Deadline
 from bough.errors import BoughError
 from bough.files.writing import write_bytes
+from bough.jobs.base import Job
 from bough.learning.dataset import shard_path
-from bough.making.labelling import Labelled, LabellingTask, LabelRecipe, Labels, Work, tried
+from bough.making.labelling import Labelled, LabellingTask, LabelRecipe, Labels, tried
 
 GRACE = 600.0  # seconds after a search's time limit: a label that was begun is not left half done
 Shipped = tuple[Labelled | BoughError, bytes | None]
 
 
-def on_cluster(cluster: Cluster) -> Work:
-    """The way to label properties on a cluster, for `labelling.make`."""
+def on_cluster(
+    cluster: Cluster, folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline
+) -> Labels:
+    """Label properties on a cluster; with the cluster given, it is the work of `labelling.make`."""
+    cuda = run.may_use_cuda(recipe.options)
+    seconds = math.inf if recipe.options.timeout is None else recipe.options.timeout
 
-    def work(folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline, jobs: int) -> Labels:
-        del jobs  # the cluster knows
-        cuda = run.may_use_cuda(recipe.options)
+    def parcel(task: LabellingTask) -> Parcel:
+        return Parcel(Job(label_shipped, (task, recipe), seconds), (task.network,), cuda)
 
-        def parcel(task: LabellingTask) -> Parcel:
-            seconds = math.inf if recipe.options.timeout is None else recipe.options.timeout
-            return Parcel(label_shipped, (task, recipe), (task.network,), seconds, cuda)
-
-        for task, ended in cluster.each(tasks, parcel, (run.prepare_shipped, (cuda,)), limit, lambda _: None):
-            if ended.failure is not None:
-                yield task, BoughError(ended.failure)
-                continue
-            labelled, shard = ended.answer
-            if shard is not None:
-                write_bytes(shard_path(folder, task.card.name), shard, parents=True)
-            yield task, labelled
-
-    return work
+    for task, ended in cluster.each(tasks, parcel, cuda, limit):
+        if ended.failure is not None:
+            yield task, BoughError(ended.failure)
+            continue
+        labelled, shard = ended.answer
+        if shard is not None:
+            write_bytes(shard_path(folder, task.card.name), shard, parents=True)
+        yield task, labelled
 
 
 def label_shipped(task: LabellingTask, recipe: LabelRecipe, copies: Mapping[str, str]) -> tuple[Shipped, bool]:

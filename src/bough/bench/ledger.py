@@ -41,10 +41,6 @@ class Ledger(AbstractLog):
         """Raise unless an entry is a record."""
         hash((*key_of(entry), *(entry[name] for name in NEEDED)))
 
-    def added(self) -> tuple[Entry, ...]:
-        """The records written since the file was opened, as the file has them."""
-        return read_records(self.path)[len(self.entries) :]
-
 
 def read_records(out: Path) -> tuple[Entry, ...]:
     """All records of a file; none where it is absent."""

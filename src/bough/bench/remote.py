@@ -7,6 +7,7 @@ with this process, has to be repeated. Nothing here loads a library.
 
 import atexit
 import hashlib
+import math
 import os
 import pickle
 import shutil
@@ -20,7 +21,7 @@ from bough.files.writing import write_bytes
 from bough.jobs.base import Ended, Job
 from bough.jobs.pool import Limits, NoWorker, Pool
 
-PROCESSOR = "CUDA_VISIBLE_DEVICES"
+_warm: dict[tuple[bytes, Limits, str | None], Pool] = {}  # holds the one pool that is kept for later calls
 
 
 def supervise(
@@ -31,14 +32,17 @@ def supervise(
     A call is a pickled function and its arguments, and returns a value and whether its worker is spent.
     """
     copies = {name: str(_copy(Path(name).name, content)) for name, content in zip(names, contents, strict=True)}
-    pool = _pool(prepare, limits, os.environ.get(PROCESSOR))
-    pool.start("call", Job(called, (call, copies), seconds))
+    key = prepare, limits, os.environ.get("CUDA_VISIBLE_DEVICES")
+    if key not in _warm:  # Ray may give this process another GPU, and the worker is then replaced
+        for pool in _warm.values():
+            pool.stop()
+        _warm.clear()
+        _warm[key] = Pool(1, Job(called, (prepare,)), limits, itemgetter(1))
+    _warm[key].start("call", Job(called, (call, copies), seconds))
     try:
-        while not (ended := pool.wait(60.0)):
-            pass
+        [(_, end)] = _warm[key].wait(math.inf)
     except NoWorker as error:
         return Ended(failure=str(error))
-    (_, end), *_ = ended
     return end if end.failure is not None else Ended(answer=end.answer[0])
 
 
@@ -47,20 +51,6 @@ def called(call: bytes, *more: object) -> tuple[bytes, bool]:
     function, arguments = pickle.loads(call)  # noqa: S301 - from the driver that started this process
     value, spent = function(*arguments, *more)
     return pickle.dumps(value), spent
-
-
-_warm: dict[tuple[bytes, Limits, str | None], Pool] = {}  # holds the one pool that is kept for later calls
-
-
-def _pool(prepare: bytes, limits: Limits, processor: str | None) -> Pool:
-    """The worker of this process, kept warm; Ray may give the process another GPU, and the worker is then replaced."""
-    key = prepare, limits, processor
-    if key not in _warm:
-        for pool in _warm.values():
-            pool.stop()
-        _warm.clear()
-        _warm[key] = Pool(1, Job(called, (prepare,)), limits, itemgetter(1))
-    return _warm[key]
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ from bough.bench.tasks import Task
 from bough.bounds.base import KNOWN_BOUNDERS
 from bough.budget import Clock
 from bough.errors import BoughError
+from bough.jobs.base import Ended
 from bough.jobs.worker import begun
 from bough.options import AUTO, Options
 from bough.plan import AbstractPlan, make_plan, settings_of
@@ -44,9 +45,13 @@ def loader() -> Loader:
     return problem
 
 
-def failed(task: Task, why: str) -> Entry:
-    """The record of a run that came to nothing."""
-    return _entry(task, settings_of(replace(task.method.options, timeout=task.instance.timeout)), None, why, None)
+def record_of(task: Task, ended: Ended) -> Entry:
+    """The record of a run in a worker, whatever became of it."""
+    if ended.failure is not None:
+        settings = settings_of(replace(task.method.options, timeout=task.instance.timeout))
+        return _entry(task, settings, None, ended.failure, None)
+    entry, _ = ended.answer
+    return {**entry, **task.told()}
 
 
 def run_task(task: Task, load: Loader) -> tuple[Entry, bool]:

@@ -27,28 +27,23 @@ class Tally:
         self._counts = {name: Counter[str]() for name in self._total}
         self._seconds: dict[str, list[float]] = {name: [] for name in self._total}  # of each run that ended
         self._clock = Clock.start()
-        self._ended = 0  # runs that ended since then
         self._jobs = jobs
-        self._at_work: Sequence[tuple[Task, float]] = ()
-        self._beaten = Clock.start()  # the moment at which these were at work
-        for key in self._left.keys() & done.keys():
-            self._count(key, done[key])
+        self.beat(())
+        self._before = self._left.keys() & done.keys()
+        for key in self._before:
+            self.add(key, done[key])
 
     def add(self, key: Key, entry: Entry) -> None:
-        """Count a run that ended now."""
-        self._ended += 1
-        self._count(key, entry)
-
-    def beat(self, at_work: Sequence[tuple[Task, float]]) -> None:
-        """Take note of what is at work."""
-        self._at_work = at_work
-        self._beaten = Clock.start()
-
-    def _count(self, key: Key, entry: Entry) -> None:
+        """Count a run that ended."""
         self._left.pop(key, None)
         self._counts[entry["method"]][_kind(entry)] += 1
         if entry["seconds"] is not None:
             self._seconds[entry["method"]].append(entry["seconds"] + (entry.get("load_seconds") or 0.0))
+
+    def beat(self, at_work: Sequence[tuple[Task, float]]) -> None:
+        """Take note of what is at work."""
+        self._at_work = at_work
+        self._beaten = Clock.start()  # the moment at which these were at work
 
     def seconds_left(self) -> float | None:
         """How long the runs left may take: as long as those of their method, or of any, and at most their limits."""
@@ -63,10 +58,12 @@ class Tally:
     def line(self) -> str:
         """Throughput, and the end if it can be guessed."""
         total = self._total.total()
+        ended = total - len(self._left)
         left = self.seconds_left()
         end = "" if left is None or not self._left else f", about {span(left)} left, until {clock(left)}"
-        speed = f", {60 * self._ended / max(self._clock.seconds(), 1e-9):.1f} a minute" if self._ended else ""
-        return f"{total - len(self._left)} of {total} runs{speed}{end}"
+        new = ended - len(self._before)
+        speed = f", {60 * new / max(self._clock.seconds(), 1e-9):.1f} a minute" if new else ""
+        return f"{ended} of {total} runs{speed}{end}"
 
     def at_work(self) -> str:
         """The runs that go on now, in words."""

@@ -68,8 +68,7 @@ class Task:
 
     def told(self) -> dict[str, Any]:
         """What the task's record says beside the run itself."""
-        about = {name: self.about.get(name) for name in ABOUT}
-        return {"instances": str(self.instances), "known": self.known, **about}
+        return {"instances": str(self.instances), "known": self.known, **{name: self.about.get(name) for name in ABOUT}}
 
 
 @dataclass(frozen=True)
@@ -119,11 +118,10 @@ def plan(
 def read_list(instances: Path) -> tuple[Asked, ...]:
     """A competition's list; if `bough properties` wrote it, its table lies beside it and knows more."""
     beside = instances.parent / export.TABLE
-    rows: tuple[Row, ...] = ()
+    known = {}
     if beside.is_file():
         with suppress(BadInput):  # a file of somebody else's that happens to have the name
-            rows = read_table(beside)
-    known = {export.file_name(row): about(row) for row in rows}
+            known = {export.file_name(row): about(row) for row in read_table(beside)}
     return tuple(Asked(listed, known.get(listed.property.name, {})) for listed in read_instances(instances))
 
 
@@ -213,8 +211,7 @@ def with_traces(tasks: Sequence[Task], folder: Path, limit: int = TRACED) -> tup
 
 def trace_name(task: Task) -> str:
     """A file's name for a run: readable, safe on any system, and no other run's."""
-    instance = task.instance
-    names = (stem(instance.network.name), stem(instance.property.name), task.method.name)
+    names = (stem(task.instance.network.name), stem(task.instance.property.name), task.method.name)
     words = "-".join(re.sub(r"[^A-Za-z0-9._=,+-]+", "_", name)[:_LONGEST] for name in names).lstrip(".-")
     return f"{words}-{hashlib.sha256(repr(task.key).encode()).hexdigest()[:8]}.jsonl.gz"
 

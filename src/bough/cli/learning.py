@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,7 +126,7 @@ def _work(options: argparse.Namespace) -> "Work | None":
     from bough.jobs.pool import Limits
 
     share = 1.0 if options.gpu_share is None else options.gpu_share
-    return on_cluster(Cluster(options.jobs, Limits(GRACE), gpu_share=share, address=options.ray_address))
+    return partial(on_cluster, Cluster(options.jobs, Limits(GRACE), gpu_share=share, address=options.ray_address))
 
 
 def _recipe(options: argparse.Namespace) -> "LabelRecipe":

@@ -88,7 +88,7 @@ class AbstractLog(ABC):
         recipe: Mapping[str, object] | None = None,
     ) -> None:
         self.path = path
-        self._recipe = json.loads(json.dumps(dict(recipe or {})))
+        self._head: LogEntry = {"schema": self.schema, "recipe": json.loads(json.dumps(dict(recipe or {})))}
         self._file = own(path, f"another {self.run} is at work on {path}; wait for its end, or give another name")
         try:
             size = os.fstat(self._file).st_size
@@ -96,8 +96,12 @@ class AbstractLog(ABC):
                 raise OutputError(f"{path} is there already; go on with it by --resume, or give another name")
             contents = self.read(path)
             self.entries, self._size = contents.entries, contents.size
-            if contents.recipe is not None:
-                self._check_recipe(contents.recipe)
+            new = self._head["recipe"]
+            old = new if contents.recipe is None else contents.recipe
+            for name in {**old, **new}:
+                if old.get(name) != new.get(name):
+                    change = f"{name} was {old.get(name)}, and is {new.get(name)} now"
+                    raise BadInput(f"{path} is of another run: {change}; resume by the same command")
             if contents.size < size:
                 os.ftruncate(self._file, contents.size)
                 note(f"{path} ended in the middle of a {self.line}, which was dropped; {self.again}")
@@ -114,17 +118,6 @@ class AbstractLog(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def _head(self) -> LogEntry:
-        return {"schema": self.schema, "recipe": self._recipe}
-
-    def _check_recipe(self, old: LogEntry) -> None:
-        new = self._recipe
-        for name in {**old, **new}:
-            if old.get(name) != new.get(name):
-                change = f"{name} was {old.get(name)}, and is {new.get(name)} now"
-                raise BadInput(f"{self.path} is of another run: {change}; resume by the same command")
 
     def append(self, entry: LogEntry) -> None:
         """Add one line."""

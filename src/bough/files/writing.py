@@ -90,8 +90,7 @@ def check_writable(path: Path) -> None:
             raise OutputError(f"cannot write {path}: it is a folder; name a file")
         if not path.parent.is_dir():
             raise OutputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-        target = path if path.exists() else path.parent
-        if not os.access(target, os.W_OK):
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise OutputError(f"cannot write {path}: permission denied")
     except OSError as error:  # such as a name that is too long
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

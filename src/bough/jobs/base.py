@@ -66,13 +66,6 @@ class AbstractPool(AbstractContextManager["AbstractPool"]):
     def wait(self, seconds: float) -> Sequence[tuple[Hashable, Ended]]:
         """The jobs that have ended, as soon as there are any; none when so many seconds have passed."""
 
-    @abstractmethod
-    def stop(self) -> None:
-        """End what is at work."""
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     @property
     def free(self) -> int:
         """How many jobs could be started now."""
@@ -128,5 +121,5 @@ class InProcess(AbstractPool):
         self._started = {}
         return [(key, Ended(job.function(*job.arguments))) for key, job in started.items()]
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing, since nothing goes on by itself."""

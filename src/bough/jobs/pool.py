@@ -71,9 +71,8 @@ class _Worker:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         near, far = socket.socketpair()
         with far:
-            command = [sys.executable, "-c", BOOT, str(far.fileno()), str(os.getpid()), *sys.path]
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter
-                command,
+                [sys.executable, "-c", BOOT, str(far.fileno()), str(os.getpid()), *sys.path],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -166,9 +165,13 @@ class Pool(AbstractPool):
 
     def start(self, key: Hashable, job: Job) -> None:
         """Begin with a job; there has to be room for it."""
-        for worker in [w for w in self._workers if w.job is None and w.process.poll() is not None]:
-            self._drop(worker)  # it died while idle
-        worker = next((w for w in self._workers if w.job is None), None) or self._hire()
+        for dead in [w for w in self._workers if w.job is None and w.process.poll() is not None]:
+            self._drop(dead)  # it died while idle
+        worker = next((w for w in self._workers if w.job is None), None)
+        if worker is None:
+            slot = min({*range(self.jobs)} - {w.slot for w in self._workers})
+            worker = _Worker(slot, self._environments[slot % len(self._environments)], self._prepare)
+            self._workers.append(worker)
         worker.key, worker.job = key, job
         if worker.ready:
             worker.begin(self._limits.grace)
@@ -185,16 +188,13 @@ class Pool(AbstractPool):
             pause = min(until.remaining(), every, 1.0, *clocks)
             connection.wait([worker.door for worker in self._workers if worker.job is not None], pause)
 
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """End all processes, at work or not."""
         for worker in list(self._workers):
             self._drop(worker)
-
-    def _hire(self) -> _Worker:
-        slot = min({*range(self.jobs)} - {worker.slot for worker in self._workers})
-        worker = _Worker(slot, self._environments[slot % len(self._environments)], self._prepare)
-        self._workers.append(worker)
-        return worker
 
     def _drop(self, worker: _Worker) -> None:
         self._workers.remove(worker)

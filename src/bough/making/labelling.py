@@ -4,11 +4,11 @@ What becomes of a property depends on the recipe and that property only. So proc
 shards, and a run that goes on repeats nothing.
 """
 
-import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -48,17 +48,12 @@ class LabelRecipe:
 
     def description(self) -> dict[str, object]:
         """What the manifest says of the recipe, to be recognised by; the device is free to change."""
-        named = ("bounds", "branching", "batch", "timeout", "most_bounds")
+        named = ("bounds", "branching", "batch", "timeout", "most_bounds", "weights", "intermediate")
         fields = {**asdict(self.plan), **{name: getattr(self.options, name) for name in named}}
         # Fields that came later are told only where they are set, so that older folders can be gone on with.
-        for name in ("inputs", "rollouts", "largest"):
-            if fields[name] == getattr(Plan, name):
-                del fields[name]
-        if self.options.weights is not None:
-            fields["weights"] = self.options.weights
-        if self.options.intermediate != AUTO:
-            fields["intermediate"] = self.options.intermediate
-        return fields
+        later = {name: getattr(Plan, name) for name in ("inputs", "rollouts", "largest")}
+        unset = {**later, "weights": None, "intermediate": AUTO}
+        return {name: value for name, value in fields.items() if name not in unset or value != unset[name]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +108,7 @@ def plan_tasks(
 ) -> tuple[LabellingTask, ...]:
     """What there is to do; a property listed twice is one task."""
     commit = revision()
-    checksums = {
-        n: hashlib.sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest() for n, path in networks.items()
-    }
+    checksums = {n: sha256(read_bytes(path, NETWORK_LIMIT, BadInput)).hexdigest() for n, path in networks.items()}
     tasks = {}
     for row in rows:
         images = images_of(row.dataset, row.split)
@@ -133,8 +126,7 @@ def plan_tasks(
             samples=0,
             revision=commit,
         )
-        solved = row.verdict in SOLVED
-        tasks[name] = LabellingTask(networks[row.network], as_property(row, images), card, solved)
+        tasks[name] = LabellingTask(networks[row.network], as_property(row, images), card, row.verdict in SOLVED)
     return tuple(tasks.values())
 
 
@@ -165,10 +157,9 @@ def label(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled:
 
 def _write_shard(folder: Path, card: SampleCard, samples: Samples | None) -> SampleCard:
     """Write the samples, if there are any; the card says how many."""
-    if samples is None:
-        return replace(card, samples=0)
-    card = replace(card, samples=len(samples))
-    write_bytes(shard_path(folder, card.name), dataset.encode(card, samples), parents=True)
+    card = replace(card, samples=0 if samples is None else len(samples))
+    if samples is not None:
+        write_bytes(shard_path(folder, card.name), dataset.encode(card, samples), parents=True)
     return card
 
 
@@ -176,7 +167,7 @@ def _write_shard(folder: Path, card: SampleCard, samples: Samples | None) -> Sam
 
 _network = lru_cache(maxsize=1)(load_network)
 Labels = Generator[tuple[LabellingTask, Labelled | BoughError], None, None]
-Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline, int], Labels]  # who labels them
+Work = Callable[[Path, Sequence[LabellingTask], LabelRecipe, Deadline], Labels]  # who labels them
 
 
 def make(
@@ -193,10 +184,10 @@ def make(
     Ctrl-C, a lost process and the limit end the work with the shards so far.
     """
     with Manifest(folder, recipe.description(), lambda line: say(f"note: {line}")) as manifest:
-        for path, sha256 in {(task.network, task.card.sha256) for task in tasks}:
-            if not dataset.network_path(folder, sha256).exists():
-                data = read_bytes(path, NETWORK_LIMIT, BadInput)
-                write_bytes(dataset.network_path(folder, sha256), data, parents=True)
+        for path, checksum in {(task.network, task.card.sha256) for task in tasks}:
+            copy = dataset.network_path(folder, checksum)
+            if not copy.exists():
+                write_bytes(copy, read_bytes(path, NETWORK_LIMIT, BadInput), parents=True)
         left = [task for task in tasks if not _done(folder, task, manifest, say)]
         total = len(tasks)
         failed = 0
@@ -205,14 +196,13 @@ def make(
         if done:
             say(f"{done} of {total} properties are there already")
         try:
-            with closing((work or _on_this_machine)(folder, left, recipe, limit, jobs)) as labels:
+            with closing((work or partial(_on_this_machine, jobs))(folder, left, recipe, limit)) as labels:
                 for task, ended in labels:
                     if isinstance(ended, BoughError):
                         failed += 1
                         say(f"{done}/{total}  {task.card.name}: failed, {ended}")
                         continue
-                    seconds = round(ended.seconds, 3)
-                    manifest.add(ended.card, verdict=ended.verdict, steps=ended.steps, seconds=seconds)
+                    manifest.add(ended.card, verdict=ended.verdict, steps=ended.steps, seconds=round(ended.seconds, 3))
                     done += 1
                     say(f"{done}/{total}  {ended}")
         except KeyboardInterrupt:
@@ -262,7 +252,7 @@ def tried(folder: Path, task: LabellingTask, recipe: LabelRecipe) -> Labelled | 
 
 
 def _on_this_machine(
-    folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline, jobs: int
+    jobs: int, folder: Path, tasks: Sequence[LabellingTask], recipe: LabelRecipe, limit: Deadline
 ) -> Labels:
     """Label in this process, or in several others."""
     with InProcess() if jobs == 1 else Pool(jobs, Job(torch.set_num_threads, (1,))) as pool:

@@ -54,10 +54,9 @@ class Wish:
 
     def order(self, seed: int) -> list[int]:
         """The images' numbers, shuffled."""
-        name = self.images.dataset.name
-        split = self.images.split
-        numbers = shuffled(self.images, seed, self.within)
-        return [n for n in numbers if self.use in (None, use_of(name, split, n))]
+        images = self.images
+        numbers = shuffled(images, seed, self.within)
+        return [n for n in numbers if self.use in (None, use_of(images.dataset.name, images.split, n))]
 
 
 @dataclass(frozen=True)
@@ -106,20 +105,16 @@ class Choice:
 
     def take(self, tried: Trial, label: int) -> Row | None:
         """The row that an image gives, if there is room for it."""
+        recipe = self._recipe
         self._taken += 1
         room = [name for name, left in self._room.items() if left]
-        chosen = choose(tried.probes + tried.edges, self._recipe.scale, tried.asked, room)
+        chosen = choose(tried.probes + tried.edges, recipe.scale, tried.asked, room)
         if chosen is None:
             return None
         probe, difficulty = chosen
         self._room[ANY if tried.asked == ANY else difficulty] -= 1
-        self.rows.append(self._row(tried, label, probe, difficulty))
-        return self.rows[-1]
-
-    def _row(self, tried: Trial, label: int, probe: Probe, difficulty: str) -> Row:
-        recipe = self._recipe
         of_recipe = ("dataset", "split", "network", "normalised", "clip", "method")
-        return Row(
+        row = Row(
             **{name: getattr(recipe, name) for name in of_recipe},
             **{name: getattr(tried, name) for name in ("image", "target", "device")},
             **asdict(probe.outcome),
@@ -128,10 +123,11 @@ class Choice:
             difficulty=difficulty,
             use=use_of(recipe.dataset, recipe.split, tried.image),
         )
+        self.rows.append(row)
+        return row
 
     def __str__(self) -> str:
-        have = {name: count - self._room[name] for name, count in self._wanted.items()}
-        return ", ".join(f"{name} {have[name]}/{count}" for name, count in self._wanted.items())
+        return ", ".join(f"{name} {count - self._room[name]}/{count}" for name, count in self._wanted.items())
 
 
 @final
@@ -205,8 +201,7 @@ class PropertyMaker:
         order = self.wish.order(self.recipe.seed)
         if not order:
             images = f"{self.wish.within.start}:{self.wish.within.stop} of {self.recipe.dataset}"
-            advice = "ask for others by --images or --split"
-            raise BadInput(f"no image {images} ({self.recipe.split}) is at hand; {advice}")
+            raise BadInput(f"no image {images} ({self.recipe.split}) is at hand; ask for others by --images or --split")
         with self._pool:
             try:
                 why = self._take_all(order)
@@ -222,7 +217,10 @@ class PropertyMaker:
             if self._choice.complete:
                 return None
             if not self._right(image):
-                self._skip(image)
+                self._wrong += 1
+                why = f"the network gives it class {self._class(image)}, its label is {self._around(image).label}"
+                self.log.skip(image, why)
+                self.say(f"image {image}: skipped, {why}")
                 continue
             if not self._answered(order[place:]):
                 return "the time limit was reached"
@@ -269,21 +267,14 @@ class PropertyMaker:
         target = drawn_target(recipe.seed, image, label, len(dataset.classes))
         return Surroundings(dataset, pixels, label, target, recipe.normalised, recipe.clip)
 
-    def _skip(self, image: int) -> None:
-        self._wrong += 1
-        why = f"the network gives it class {self._class(image)}, its label is {self._around(image).label}"
-        self.log.skip(image, why)
-        self.say(f"image {image}: skipped, {why}")
-
     def _tell(self, tried: Trial, row: Row | None) -> None:
         count = f"{len(tried.probes)} probe{'' if len(tried.probes) == 1 else 's'}"
         if row is None:
             self._unsuitable += 1
-            probes = tried.probes + tried.edges
             cost_of = self.recipe.scale.cost
-            ends = ", ".join(f"{p.eps:g}: {p.outcome.verdict} {cost_of(p.outcome)}" for p in probes)
-            self.say(f"image {tried.image}: nothing {tried.asked} in {count} ({ends}); {self._choice}")
+            ends = ", ".join(f"{p.eps:g}: {p.outcome.verdict} {cost_of(p.outcome)}" for p in tried.probes + tried.edges)
+            words = f"nothing {tried.asked} in {count} ({ends})"
         else:
             cost = f"{row.bounds} bounds, {row.seconds:.2f} s"
             words = f"{row.difficulty}, {row.verdict} at eps {row.eps:g} ({cost}, {count})"
-            self.say(f"image {tried.image}: {words}; {self._choice}")
+        self.say(f"image {tried.image}: {words}; {self._choice}")

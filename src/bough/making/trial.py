@@ -100,9 +100,8 @@ def try_image(
 
     known = survey(partial(probe, how=replace(options, most_bounds=1)), recipe.bracket)
     probes = tune(probe, recipe.bracket, recipe.scale, difficulty, recipe.probes, recipe.lean, known)
-    return Trial(
-        image, difficulty, around.target, make_plan(options, loaded.network).settings.device, probes, known.edges
-    )
+    device = make_plan(options, loaded.network).settings.device
+    return Trial(image, difficulty, around.target, device, probes, known.edges)
 
 
 def try_image_of(recipe: TrialRecipe, image: int, around: Surroundings, difficulty: str) -> Trial:

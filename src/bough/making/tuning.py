@@ -145,8 +145,7 @@ def survey(look: Callable[[float], ProbeOutcome], bracket: Bracket) -> Survey:
     while last and above - last > max(1, COARSE * last):
         middle = (last + above) // 2
         above, last = (middle, last) if at(middle) == Verdict.FALSIFIED.value else (above, middle)
-    edges = tuple(Probe(bracket.radius(step), seen[step]) for step in (below, above) if step in seen)
-    return Survey(below, above, edges)
+    return Survey(below, above, tuple(Probe(bracket.radius(k), seen[k]) for k in (below, above) if k in seen))
 
 
 def tune(
@@ -167,11 +166,10 @@ def tune(
     above = known.above  # the first step that is known to be too dear
     cheap = [(below, known.edges[0].outcome)] if below else []
     dear: tuple[int, ProbeOutcome] | None = None
+    if lean is None and difficulty == ANY:
+        lean = LEAN
     while len(tried) < probes and above - below > 1:
-        if lean is None and difficulty != ANY:
-            share = _share(scale, difficulty, cheap, dear, above - below)
-        else:
-            share = LEAN if lean is None else lean
+        share = _share(scale, difficulty, cheap, dear, above - below) if lean is None else lean
         middle = below + max(1, int(share * (above - below)))
         tried.append(Probe(bracket.radius(middle), probe(bracket.radius(middle))))
         dearness = scale.dearness(tried[-1].outcome)
