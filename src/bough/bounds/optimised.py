@@ -142,8 +142,9 @@ RELU_BOUNDS = (
 class UnsafePointBounds(AbstractClauseBounds):
     """The last layer's bounds once more, given that every row of the clause holds: what else there is, is safe.
 
-    Measured on the paper's networks: earlier layers gain nothing from it, the last one gains so much that trees
-    shrink to a fraction, most of all after many rounds of few steps. Layers go on as long as they gain.
+    Measured on the paper's networks: the last layer gains so much that searches shrink to a fraction, most of all after
+    many rounds of few steps. Layers before it gain little without trees, and much with them. Layers go on as long as
+    they gain.
     """
 
     def __init__(

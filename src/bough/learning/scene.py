@@ -115,7 +115,7 @@ class Graph:
         return Graph(network, relaxed.neurons, (domains.bounds.lower >= 0).all(dim=0).to(device))
 
     def to(self, device: torch.device) -> "Graph":
-        """The same graph on a device."""
+        """Move the network and the numbers of ReLUs to a device."""
         return Graph(self.network.on(device, torch.float32), self.neurons.to(device), self.passing.to(device))
 
 
