@@ -49,17 +49,23 @@ class ProgressLine(AbstractObserver):
 
     def seen(self, state: "SearchState", seconds: float) -> None:
         """Say where the search stands, if it is time to."""
-        self.told(progress_text(state, seconds), seconds)
+        if self._due(seconds):  # asking the frontier makes the host wait for a GPU
+            self._show(progress_text(state, seconds), seconds)
 
     def told(self, line: str, seconds: float) -> None:
         """Say this, if it is time to."""
+        if self._due(seconds):
+            self._show(line, seconds)
+
+    def _due(self, seconds: float) -> bool:
         every = REFRESH if self._live is not None else LOG_EVERY
-        if self._stream is None or seconds - self._last < every:
-            return
+        return self._stream is not None and seconds - self._last >= every
+
+    def _show(self, line: str, seconds: float) -> None:
         self._last = seconds
         if self._live is not None:
             self._live.update(line)
-        else:
+        elif self._stream is not None:
             self._stream.write(line + "\n")
             self._stream.flush()
 
