@@ -107,11 +107,12 @@ def test_trees_stop_before_they_fill_the_memory(monkeypatch):
 
 
 def test_bounds_of_a_pattern_are_cut_at_zero():
-    bounds = Bounds(torch.tensor([[-1.0, -2.0, -3.0]] * 2), torch.tensor([[1.0, 2.0, 3.0]] * 2))
-    cut = by_pattern(bounds, torch.tensor([0, 2]), torch.tensor([[1, 0], [-1, 1]], dtype=torch.int8))
+    bounds = Bounds(torch.tensor([[-9.0, -9.0, -9.0], [-1.0, -2.0, -3.0]]), torch.tensor([[9.0] * 3, [1.0, 2.0, 3.0]]))
+    signs = torch.tensor([[1, 0], [-1, 1]], dtype=torch.int8)
+    cut = by_pattern(bounds, torch.tensor([1, 1]), torch.tensor([0, 2]), signs)
     assert cut.lower.tolist() == [[0, -2, -3], [-1, -2, 0]]
     assert cut.upper.tolist() == [[1, 2, 3], [0, 2, 3]]
-    assert bounds.lower[0, 0] == -1
+    assert bounds.lower[1, 0] == -1
 
 
 @pytest.mark.parametrize("at_unsafe", [None, Trees(rounds=3, leaves=8)])

@@ -566,7 +566,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             clause=clause,
             signs=signs,
             # The root's bounds, cut at 0 where a ReLU was split.
-            bounds=by_pattern(self._root_bounds[clause], self._slots, few) if packed.bounds is None else packed.bounds,
+            bounds=by_pattern(self._root_bounds, clause, self._slots, few) if packed.bounds is None else packed.bounds,
             lower=packed.lower,
             functional=self._functional(clause, logits),
             depth=packed.depth.long(),

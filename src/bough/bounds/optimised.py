@@ -241,7 +241,7 @@ class UnsafePointBounds(AbstractClauseBounds):
         """Proved lower bounds [leaves] at the unsafe points of each leaf's clause, within the leaf's pattern."""
         side = sides[leaves.owner]
         clause = side // len(f)
-        pattern = by_pattern(clauses.bounds[clause], net.neurons, leaves.signs)
+        pattern = by_pattern(clauses.bounds, clause, net.neurons, leaves.signs)
         rule = by_duals(net, leaves.duals.p[:, None].double(), leaves.signs[:, None])
         weights = leaves.duals.logits[:, None].double().clamp(min=0)
         also = {node: f[side % len(f)][:, None]}
@@ -322,8 +322,7 @@ def _tighten(lower: Tensor, upper: Tensor, numbers: Tensor, proved: Tensor) -> N
 
 def _proved(network: Network, region: Region, node: int, f: Tensor, cut: Reduced, leaves: TreeLeaves) -> Tensor:
     """Proved lower bounds [leaves] of the functionals f [functionals, elements of the node] over leaves' patterns."""
-    bounds = Bounds(*(side.expand(len(leaves.owner), -1) for side in (region.bounds.lower, region.bounds.upper)))
-    pattern = by_pattern(bounds, cut.neurons, leaves.signs)
+    pattern = by_pattern(region.bounds, torch.zeros_like(leaves.owner), cut.neurons, leaves.signs)
     rule = by_duals(cut, leaves.duals.p[:, None].double(), leaves.signs[:, None])
     proved = bound_functionals(
         network, region.with_bounds(pattern), node, f[leaves.owner][:, None], rule, below_only=True

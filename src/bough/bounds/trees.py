@@ -121,9 +121,9 @@ class Trees:
         return TreeLeaves.concatenate([kept, children])
 
 
-def by_pattern(bounds: Bounds, neurons: Tensor, signs: Tensor) -> Bounds:
-    """Bounds [leaves, neurons of the network], cut at 0 where a leaf has a sign for one of `neurons`."""
-    lower, upper = bounds.lower.clone(), bounds.upper.clone()
+def by_pattern(bounds: Bounds, rows: Tensor, neurons: Tensor, signs: Tensor) -> Bounds:
+    """Some rows of bounds [rows, all neurons], cut at 0 where a row of `signs` has one for a ReLU of `neurons`."""
+    lower, upper = bounds.lower[rows], bounds.upper[rows]
     low, high = lower[:, neurons], upper[:, neurons]
     lower[:, neurons] = torch.where(signs > 0, low.clamp(min=0), low)
     upper[:, neurons] = torch.where(signs < 0, high.clamp(max=0), high)
