@@ -121,8 +121,12 @@ def eager(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
-@pytest.mark.usefixtures("eager")
-def test_verdicts_over_trees_are_enumerations(kind):
+@pytest.mark.parametrize("first", [1, 12])
+def test_verdicts_over_trees_are_enumerations(kind, first, monkeypatch):
+    """Whether trees are grown at the root, or for the first time after so many bounds of a search."""
+    monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6 if first == 1 else 10.0)
+    monkeypatch.setitem(dual.FEWEST_SIDES, "cpu", 16 if first == 1 else 1)
+    monkeypatch.setitem(dual.FIRST_TREES, "cpu", first)
     for seed in range(4):
         for safe in (True, False):
             case = hard_case(kind, seed, safe=safe)

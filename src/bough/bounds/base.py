@@ -149,6 +149,10 @@ class AbstractDeeperRoots(ABC):
     def deepened(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
         """The roots again and again, each time with the bounds of more work, as long as it is likely to pay."""
 
+    @abstractmethod
+    def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
+        """Tighten what the open domains of a search stand on, if it is time to after so many bounds."""
+
 
 @dataclass(frozen=True)
 class Capabilities:

@@ -60,6 +60,8 @@ ROOT_SHARE = 0.5  # of the time that is left, for tightening roots
 # Small trees at the root: how many bounds in all, how many for a branch that is foreseen, and what is too few.
 MOST_TREE_BOUNDS = {"cpu": 2e5, "cuda": 5e7}
 TREE_SHARE = {"cpu": 1.0, "cuda": 16.0}
+FIRST_TREES = {"cpu": 1 << 12, "cuda": 1 << 16}  # bounds of a search, after which more trees are tried
+TIGHTEN_SHARE = 0.25  # of the time that is left, for these
 FEWEST_SIDES = {"cpu": 16, "cuda": 256}
 PROBE = Trees(rounds=8, leaves=64)  # of a root's own functional, to foresee a search
 LEAST_TREE_GAIN = 0.05  # of a root's bound, for which the same trees at unsafe points, and larger ones, are tried
@@ -185,7 +187,16 @@ class DualSession(
         self._own_lines = False
         self._notes: dict[str, float] = {}
         self._clock = Clock.start()
+        self._regions: dict[int, Region] = {}  # boxes, with what is known all over them
         self._clause_bounds: dict[int, AbstractClauseBounds | None] = {}
+        # Of trees: where they have got to, and what they go by.
+        self._deepest: Bounded | None = None
+        self._level = 0
+        self._boxes_gain = True
+        self._splitting = False
+        self._least_branches = 0.0
+        self._tightened = False  # whether what open domains stand on has changed
+        self._next_trees = FIRST_TREES[self._device.type]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -207,7 +218,9 @@ class DualSession(
             regions[box] = policy.at_root(self._network, whole, deadline, self._witness)
             if self._witness is not None:
                 regions[box] = replace(regions[box], bounds=self._witness.root(box).to(self._device))
-        self._stand_on(self._made(regions, deadline), None)
+        self._regions = regions
+        bounds = Bounds.concatenate([regions[clause.box].bounds for clause in self._problem.clauses])
+        self._stand_on(self._made(regions, deadline), bounds)
         # Where a second ascent follows, the first only tells which clauses need one.
         first = self._config.ascent if policy.conditional else self._config.at_root
         bounded = self._bound(self._roots(), first, cutoff, deadline)
@@ -220,15 +233,29 @@ class DualSession(
         Time that runs out ends this: what the roots have is a result, and the search will stop by itself.
         """
         part = deadline.part(ROOT_SHARE)
-        best = roots
+        self._deepest = roots
         try:
             for way in (self._by_rounds, self._by_trees):
-                for better in way(best, cutoff, part):
-                    best = better
+                for better in way(self._deepest, cutoff, part):
+                    self._deepest = better
                     self._noted()
-                    yield best
+                    yield better
         except OutOfTime:
             self._noted()
+        self._splitting = True
+
+    def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
+        """More trees, once a search took far more bounds than was foreseen; what is open stands on what they prove."""
+        if bounds < self._next_trees or self._deepest is None:
+            return
+        self._next_trees = 4 * bounds
+        self._least_branches = 2.0 * bounds
+        self._tightened = True
+        try:
+            for better in self._by_trees(self._deepest, cutoff, deadline.part(TIGHTEN_SHARE)):
+                self._deepest = better
+        except OutOfTime:
+            pass
 
     def _noted(self) -> None:
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
@@ -251,13 +278,12 @@ class DualSession(
         open, then at unsafe points, again and again.
         """
         levels = self._config.intermediate.levels
-        over_box = True
-        for trees in (*levels, *levels[-1:] * MOST_REPEATS):
+        while levels and self._level < len(levels) + MOST_REPEATS:
+            trees = levels[min(self._level, len(levels) - 1)]
             gained = False
             for repeat in range(MOST_REPEATS):
                 left = _above(roots, cutoff)
-                over_box = over_box and len(left) > 1
-                whole = over_box and repeat == 0
+                whole = self._boxes_gain and repeat == 0 and len(left) > 1
                 before = roots.domains.lower
                 better = self._by_these(trees, roots, left, cutoff, deadline, whole=whole)
                 if better is None:
@@ -267,9 +293,10 @@ class DualSession(
                 gain = _gain(before, roots, left)
                 gained |= gain > LEAST_TREE_GAIN
                 if whole:
-                    over_box = gain > LEAST_BOX_GAIN
+                    self._boxes_gain = gain > LEAST_BOX_GAIN
                 if gain > LARGE_GAIN if whole else gain <= LEAST_TREE_GAIN:
                     break
+            self._level += 1
             if not gained:
                 return
 
@@ -285,6 +312,7 @@ class DualSession(
         kind = self._device.type
         clock = Clock.start()
         branches, losses = self._foreseen(roots.domains[left], cutoff)
+        branches = max(branches, self._least_branches)
         spent = self._notes.get("tree_bounds", 0.0)
         sides = int(min(MOST_TREE_BOUNDS[kind] - spent, TREE_SHARE[kind] * branches) / (2 * trees.leaves))
         if sides < FEWEST_SIDES[kind]:
@@ -316,16 +344,23 @@ class DualSession(
         """Bound some roots again over bounds by trees that hold in their whole boxes."""
         policy = self._config.intermediate
         boxes = self._boxes[left].unique().tolist()
-        tried = {box: policy.by_trees(self._network, self._places[box].root, work, deadline) for box in boxes}
+        tried = {box: policy.by_trees(self._network, self._regions[box], work, deadline) for box in boxes}
         deeper = {box: region for box, region in tried.items() if region is not None}
+        regions = self._regions | deeper
+        bounds = Bounds.concatenate([regions[c.box].bounds for c in self._problem.clauses])
+        bounds = bounds.intersect(self._root_bounds)
+        if self._splitting:  # open domains stand on the networks as they are reduced
+            self._regions = regions
+            return self._over(bounds, roots, left, cutoff, deadline)
         before = self._places, self._root_bounds
-        self._stand_on(self._places | self._made(deeper, deadline), self._root_bounds)
+        self._stand_on(self._places | self._made(deeper, deadline), bounds)
         try:
             fresh = replace(self._roots(), lower=roots.domains.lower)
             better = self._bound(fresh[left], self._config.at_root, cutoff, deadline)
         except OutOfTime:
             self._stand_on(*before)
             raise
+        self._regions = regions
         self._clause_bounds.clear()
         return _joined(fresh, left, better)
 
@@ -338,14 +373,13 @@ class DualSession(
             places[box] = _BoxAscent(region, Climber(net, capture=not self._config.intermediate.refreshes))
         return places
 
-    def _stand_on(self, places: dict[int, _BoxAscent], known: Bounds | None) -> None:
-        """Take these for the boxes of the roots, whose bounds are at least as tight as those known of each clause."""
+    def _stand_on(self, places: dict[int, _BoxAscent], bounds: Bounds) -> None:
+        """Take these for the boxes of the roots, and these bounds [clauses, neurons]."""
         self._places = places
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
         sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
         self._unit = max([s for s in sizes if s > 0], default=1.0)
-        bounds = Bounds.concatenate([self._places[c.box].root.bounds for c in self._problem.clauses])
-        self._root_bounds = bounds if known is None else bounds.intersect(known)
+        self._root_bounds = bounds
 
     def _roots(self) -> DomainBatch:
         bounds = self._root_bounds
@@ -376,9 +410,13 @@ class DualSession(
             if self._witness is not None:
                 tight = self._witness.for_clauses(some).to(self._device)
             lower[some], upper[some] = tight.lower, tight.upper
-        if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
+        return self._over(Bounds(lower, upper), roots, rows, cutoff, deadline)
+
+    def _over(self, bounds: Bounds, roots: Bounded, rows: Tensor, cutoff: float, deadline: Deadline) -> Bounded:
+        """Bound some roots again over these bounds [clauses, neurons]."""
+        if torch.equal(bounds.lower, self._root_bounds.lower) and torch.equal(bounds.upper, self._root_bounds.upper):
             return roots
-        self._root_bounds = Bounds(lower, upper)
+        self._root_bounds = bounds
         self._own_lines = True
         domains = roots.domains
         duals = domains.carried(Duals)
@@ -653,14 +691,17 @@ class DualSession(
         few = packed.signs
         p = packed.p.float().nan_to_num(0.0, 0.0, 0.0)
         p = torch.where(few != 0, p * self._unit, p)
+        # The root's bounds, cut at 0 where a ReLU was split.
+        bounds = by_pattern(self._root_bounds, clause, self._slots, few) if packed.bounds is None else packed.bounds
+        if self._tightened:  # what was a slope is no multiplier of a sign that became known since
+            p = torch.where((few == 0) & ~bounds.ambiguous()[:, self._slots], 0.0, p)
         logits = torch.where(self._logits[clause] == 0, packed.logits.float().nan_to_num(0.0), -torch.inf)
         signs = few.new_zeros(len(clause), self._network.neurons)
         signs[:, self._slots] = few
         return DomainBatch(
             clause=clause,
             signs=signs,
-            # The root's bounds, cut at 0 where a ReLU was split.
-            bounds=by_pattern(self._root_bounds, clause, self._slots, few) if packed.bounds is None else packed.bounds,
+            bounds=bounds,
             lower=packed.lower,
             functional=self._functional(clause, logits),
             depth=packed.depth.long(),
