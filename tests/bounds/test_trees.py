@@ -118,6 +118,7 @@ def test_bounds_of_a_pattern_are_cut_at_zero():
 def eager(monkeypatch):
     """Trees for everything that is open, however few branches are foreseen."""
     monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6)
+    monkeypatch.setattr(dual, "FEWEST_BRANCHES", 0.0)
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
@@ -125,7 +126,7 @@ def eager(monkeypatch):
 def test_verdicts_over_trees_are_enumerations(kind, first, monkeypatch):
     """Whether trees are grown at the root, or for the first time after so many bounds of a search."""
     monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6 if first == 1 else 10.0)
-    monkeypatch.setitem(dual.FEWEST_SIDES, "cpu", 16 if first == 1 else 1)
+    monkeypatch.setattr(dual, "FEWEST_BRANCHES", 0.0)
     monkeypatch.setitem(dual.FIRST_TREES, "cpu", first)
     for seed in range(4):
         for safe in (True, False):

@@ -57,14 +57,17 @@ from bough.problem.problem import Problem
 MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
 LEAST_GAIN = 0.01  # by so much
 ROOT_SHARE = 0.5  # of the time that is left, for tightening roots
-# Small trees at the root: how many bounds in all, how many for a branch that is foreseen, and what is too few.
+# Bounds of small trees in all: at most, whatever is foreseen, and for each branch that is.
 MOST_TREE_BOUNDS = {"cpu": 2e5, "cuda": 5e7}
-TREE_SHARE = {"cpu": 1.0, "cuda": 16.0}
+FREE_TREE_BOUNDS = {"cpu": 0.0, "cuda": 16384.0}
+TREE_SHARE = {"cpu": 1.0, "cuda": 2.0}
 FIRST_TREES = {"cpu": 1 << 12, "cuda": 1 << 16}  # bounds of a search, after which more trees are tried
 TIGHTEN_SHARE = 0.25  # of the time that is left, for these
-FEWEST_SIDES = {"cpu": 16, "cuda": 256}
+FEWEST_BRANCHES = 512  # foreseen, for which trees are worth their overhead
+FEWEST_SIDES = 8
 PROBE = Trees(rounds=8, leaves=64)  # of a root's own functional, to foresee a search
 LEAST_TREE_GAIN = 0.05  # of a root's bound, for which the same trees at unsafe points, and larger ones, are tried
+TRIAL_SHARE = 0.25  # of the ReLUs that cost a root something, by which trees are tried first
 LEAST_BOX_GAIN = 0.02  # of that, for which larger trees over the whole box are
 LARGE_GAIN = 0.25  # of that, after which they are before anything else
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
@@ -194,9 +197,9 @@ class DualSession(
         self._level = 0
         self._boxes_gain = True
         self._splitting = False
-        self._least_branches = 0.0
+        self._searched: float | None = None  # bounds of a search when trees were tried last
         self._tightened = False  # whether what open domains stand on has changed
-        self._next_trees = FIRST_TREES[self._device.type]
+        self._next_trees: float = FIRST_TREES[self._device.type]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -249,13 +252,16 @@ class DualSession(
         if bounds < self._next_trees or self._deepest is None:
             return
         self._next_trees = 4 * bounds
-        self._least_branches = 2.0 * bounds
+        self._searched = float(bounds)
         self._tightened = True
+        before = self._deepest
         try:
             for better in self._by_trees(self._deepest, cutoff, deadline.part(TIGHTEN_SHARE)):
                 self._deepest = better
         except OutOfTime:
             pass
+        if _gain(before.domains.lower, self._deepest, _above(before, cutoff)) <= LEAST_TREE_GAIN:
+            self._next_trees = math.inf
 
     def _noted(self) -> None:
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
@@ -285,7 +291,8 @@ class DualSession(
                 left = _above(roots, cutoff)
                 whole = self._boxes_gain and repeat == 0 and len(left) > 1
                 before = roots.domains.lower
-                better = self._by_these(trees, roots, left, cutoff, deadline, whole=whole)
+                share = 1.0 if gained or whole else TRIAL_SHARE
+                better = self._by_these(trees, roots, left, cutoff, deadline, share, whole=whole)
                 if better is None:
                     return
                 roots = better
@@ -301,9 +308,17 @@ class DualSession(
                 return
 
     def _by_these(
-        self, trees: Trees, roots: Bounded, left: Tensor, cutoff: float, deadline: Deadline, *, whole: bool
+        self,
+        trees: Trees,
+        roots: Bounded,
+        left: Tensor,
+        cutoff: float,
+        deadline: Deadline,
+        share: float,
+        *,
+        whole: bool,
     ) -> Bounded | None:
-        """The roots over bounds by trees of the ReLUs that cost them most; None where that is not likely to pay.
+        """The roots over bounds by trees of a share of the ReLUs that cost them; None where that is not likely to pay.
 
         The number of bounds is in proportion to what a search is foreseen to take, so no clock decides.
         """
@@ -312,13 +327,15 @@ class DualSession(
         kind = self._device.type
         clock = Clock.start()
         branches, losses = self._foreseen(roots.domains[left], cutoff)
-        branches = max(branches, self._least_branches)
+        branches = branches if self._searched is None else self._searched
         spent = self._notes.get("tree_bounds", 0.0)
-        sides = int(min(MOST_TREE_BOUNDS[kind] - spent, TREE_SHARE[kind] * branches) / (2 * trees.leaves))
-        if sides < FEWEST_SIDES[kind]:
+        budget = min(MOST_TREE_BOUNDS[kind], FREE_TREE_BOUNDS[kind] + TREE_SHARE[kind] * branches) - spent
+        sides = int(budget / (2 * trees.leaves))
+        if branches < FEWEST_BRANCHES or sides < FEWEST_SIDES:
             return None
         losses = losses.amax(dim=0, keepdim=True) if whole else losses
-        work = TreeWork(trees, _largest(losses, sides // 2))
+        costing = math.ceil(share * float((losses > 0).sum()))
+        work = TreeWork(trees, _largest(losses, min(sides // 2, costing) if share < 1 else sides // 2))
         if whole:
             roots = self._over_boxes(roots, left, work, cutoff, deadline)
         else:
@@ -335,7 +352,9 @@ class DualSession(
             functionals, duals = self._functionals(place, roots[rows])
             functionals = replace(functionals, offsets=functionals.offsets + cutoff)
             climb = evaluate(place.climber, functionals, duals)
-            losses[rows[:, None], place.net.neurons] = chord_losses(climb, functionals).double()
+            own = chord_losses(climb, functionals).double()
+            own[:, place.net.layers[0]] = 0.0  # exact already; measured at unsafe points: gains less than it costs
+            losses[rows[:, None], place.net.neurons] = own
             value = climb.value[: len(rows)].clone()
             branches += PROBE.foreseen(place.climber, functionals, Ascended(duals, value))
         return branches, torch.where(roots.bounds.ambiguous(), losses, 0.0)
