@@ -61,15 +61,17 @@ ROOT_SHARE = 0.5  # of the time that is left, for tightening roots
 MOST_TREE_BOUNDS = {"cpu": 2e5, "cuda": 5e7}
 FREE_TREE_BOUNDS = {"cpu": 0.0, "cuda": 16384.0}
 TREE_SHARE = {"cpu": 1.0, "cuda": 2.0}
+FIRST_TREE_BOUNDS = {"cpu": 1 << 15, "cuda": 1 << 18}  # the first time; after that twice as many as before in all
 FIRST_TREES = {"cpu": 1 << 12, "cuda": 1 << 16}  # bounds of a search, after which more trees are tried
 TIGHTEN_SHARE = 0.25  # of the time that is left, for these
 FEWEST_BRANCHES = 512  # foreseen, for which trees are worth their overhead
 FEWEST_SIDES = 8
+LEAST_TREE = 16  # bounds that there have to be for each side of a ReLU
 PROBE = Trees(rounds=8, leaves=64)  # of a root's own functional, to foresee a search
 LEAST_TREE_GAIN = 0.05  # of a root's bound, for which the same trees at unsafe points, and larger ones, are tried
-TRIAL_SHARE = 0.25  # of the ReLUs that cost a root something, by which trees are tried first
-LEAST_BOX_GAIN = 0.02  # of that, for which larger trees over the whole box are
-LARGE_GAIN = 0.25  # of that, after which they are before anything else
+TRIAL_SHARE = {"cpu": 0.25, "cuda": 1.0}  # of the ReLUs that cost a root something, by which trees are tried first
+LARGE_GAIN = 0.1  # of that, for which larger trees over the whole box are
+MANY_CLAUSES = 4  # open at the root, for which trees over the whole box are worth their time
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
@@ -120,7 +122,7 @@ BOUNDERS = (
         offers=DualAscent.offers,
         usual_rule="kfsb",
         learnt_rule="learnt-local",
-        usual_relu_bounds="optimised",
+        usual_relu_bounds="trees",
         certified_relu_bounds="optimised",
         batch=domains_per_step,
         gpu=True,
@@ -195,7 +197,6 @@ class DualSession(
         # Of trees: where they have got to, and what they go by.
         self._deepest: Bounded | None = None
         self._level = 0
-        self._boxes_gain = True
         self._splitting = False
         self._searched: float | None = None  # bounds of a search when trees were tried last
         self._tightened = False  # whether what open domains stand on has changed
@@ -231,14 +232,14 @@ class DualSession(
         return bounded
 
     def deepened(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
-        """Roots over ReLU bounds of the clauses' own, then over bounds by trees, as long as either pays.
+        """Roots over ReLU bounds by trees, then over the clauses' own, then over these by trees, as long as each pays.
 
         Time that runs out ends this: what the roots have is a result, and the search will stop by itself.
         """
         part = deadline.part(ROOT_SHARE)
         self._deepest = roots
         try:
-            for way in (self._by_rounds, self._by_trees):
+            for way in (self._in_boxes, self._by_rounds, self._by_trees):
                 for better in way(self._deepest, cutoff, part):
                     self._deepest = better
                     self._noted()
@@ -279,30 +280,40 @@ class DualSession(
             if _gain(before, roots, left) <= LEAST_GAIN:
                 return
 
+    def _in_boxes(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
+        """Trees over whole boxes, larger from level to level, as long as they serve many clauses and gain much."""
+        levels = self._config.intermediate.levels
+        for trees in (*levels, *levels[-1:] * MOST_REPEATS):
+            left = _above(roots, cutoff)
+            if len(left) < MANY_CLAUSES:
+                return
+            before = roots.domains.lower
+            better = self._by_these(trees, roots, left, cutoff, deadline, 1.0, whole=True)
+            if better is None:
+                return
+            roots = better
+            yield roots
+            if _gain(before, roots, left) <= LARGE_GAIN:
+                return
+
     def _by_trees(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
-        """Small trees, larger from level to level, while one level gains: over the whole box where several clauses are
-        open, then at unsafe points, again and again.
-        """
+        """Trees at unsafe points, larger from level to level, each level again and again while it gains."""
         levels = self._config.intermediate.levels
         while levels and self._level < len(levels) + MOST_REPEATS:
             trees = levels[min(self._level, len(levels) - 1)]
             gained = False
-            for repeat in range(MOST_REPEATS):
+            for _ in range(MOST_REPEATS):
                 left = _above(roots, cutoff)
-                whole = self._boxes_gain and repeat == 0 and len(left) > 1
                 before = roots.domains.lower
-                share = 1.0 if gained or whole else TRIAL_SHARE
-                better = self._by_these(trees, roots, left, cutoff, deadline, share, whole=whole)
+                share = 1.0 if gained else TRIAL_SHARE[self._device.type]
+                better = self._by_these(trees, roots, left, cutoff, deadline, share, whole=False)
                 if better is None:
                     return
                 roots = better
                 yield roots
-                gain = _gain(before, roots, left)
-                gained |= gain > LEAST_TREE_GAIN
-                if whole:
-                    self._boxes_gain = gain > LEAST_BOX_GAIN
-                if gain > LARGE_GAIN if whole else gain <= LEAST_TREE_GAIN:
+                if _gain(before, roots, left) <= LEAST_TREE_GAIN:
                     break
+                gained = True
             self._level += 1
             if not gained:
                 return
@@ -330,12 +341,13 @@ class DualSession(
         branches = branches if self._searched is None else self._searched
         spent = self._notes.get("tree_bounds", 0.0)
         budget = min(MOST_TREE_BOUNDS[kind], FREE_TREE_BOUNDS[kind] + TREE_SHARE[kind] * branches) - spent
-        sides = int(budget / (2 * trees.leaves))
+        budget = min(budget, FIRST_TREE_BOUNDS[kind] + 2 * spent)
+        sides = int(budget / LEAST_TREE)
         if branches < FEWEST_BRANCHES or sides < FEWEST_SIDES:
             return None
         losses = losses.amax(dim=0, keepdim=True) if whole else losses
         costing = math.ceil(share * float((losses > 0).sum()))
-        work = TreeWork(trees, _largest(losses, min(sides // 2, costing) if share < 1 else sides // 2))
+        work = TreeWork(trees, _largest(losses, min(sides // 2, costing) if share < 1 else sides // 2), budget)
         if whole:
             roots = self._over_boxes(roots, left, work, cutoff, deadline)
         else:
@@ -422,7 +434,7 @@ class DualSession(
             clause_bounds = self._at_unsafe(box, place)
             if clause_bounds is not None:
                 clauses = ClauseBatch(some, self._rows[some], self._offsets[some], tight, deadline)
-                here = None if work is None else TreeWork(work.trees, work.chosen[own])
+                here = None if work is None else TreeWork(work.trees, work.chosen[own], work.budget - work.bounds)
                 tight = clause_bounds.tightened(clauses, here)
                 if work is not None and here is not None:
                     work.bounds += here.bounds

@@ -134,7 +134,7 @@ class OptimisedBounds(AbstractIntermediate):
 
 def by_trees() -> OptimisedBounds:
     """The policy that goes on with small trees where a search would take long."""
-    return OptimisedBounds(levels=(Trees(4, 16), Trees(8, 64), Trees(12, 256), Trees(14, 512)))
+    return OptimisedBounds(levels=(Trees(6, 32), Trees(10, 128), Trees(14, 512)))
 
 
 RELU_BOUNDS = (
@@ -251,7 +251,10 @@ class UnsafePointBounds(AbstractClauseBounds):
                 sides = torch.cat([wanted, wanted], dim=1).flatten().nonzero()[:, 0]
                 prove = partial(self._proved, node, f, net, clauses, sides)
                 trees = replace(work.trees, ascent=replace(work.trees.ascent, deadline=clauses.deadline))
-                least, count = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
+                allowed = work.allowance(len(sides))
+                least, count = trees.least(
+                    climber, functionals[sides], ascended[sides], _widest(network), prove, allowed
+                )
                 work.bounds += count
                 proved.view(-1)[sides] = torch.fmax(proved.view(-1)[sides], least)
             _tighten(lower, upper, numbers, proved)
@@ -337,7 +340,8 @@ def _tightened(
             sides = torch.cat([left, left]).nonzero()[:, 0]
             prove = partial(_proved, network, region, node, f[sides], cut)
             trees = replace(work.trees, ascent=replace(work.trees.ascent, deadline=ascent.deadline))
-            least, count = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
+            allowed = work.allowance(len(sides))
+            least, count = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, allowed)
             work.bounds += count
             proved[0, sides] = least
             _tighten(lower, upper, numbers, proved)

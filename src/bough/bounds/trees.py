@@ -6,6 +6,7 @@ The functional's bound is the least over its leaves. Nothing here proves anythin
 and are proved like any other bound (`Trees.least`).
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -39,11 +40,22 @@ class TreeLeaves(Arrays):
 @final
 @dataclass(eq=False)
 class TreeWork:
-    """Which ReLUs are to be bounded by trees, and by which trees; `bounds` counts what that has taken."""
+    """Which ReLUs are to be bounded by trees, by which trees, and within how many bounds; `bounds` counts them."""
 
     trees: "Trees"
     chosen: Tensor  # bool [clauses, neurons]; over a whole box [1, neurons]
+    budget: float = math.inf
     bounds: int = 0
+    sides: int = field(init=False)  # of chosen ReLUs, that have not had their turn
+
+    def __post_init__(self) -> None:
+        self.sides = 2 * int(self.chosen.sum())
+
+    def allowance(self, count: int) -> float:
+        """How many bounds so many sides may take, if those that follow are to have as many each."""
+        share = count / max(1, count, self.sides)
+        self.sides -= count
+        return share * (self.budget - self.bounds)
 
 
 @final
@@ -58,19 +70,24 @@ class Trees:
     leaves: int = 64
     ascent: Ascent = field(default_factory=lambda: Ascent(steps=8))
 
-    def grown(self, climber: Climber, functionals: Functionals, ascended: Ascended) -> TreeLeaves:
-        """The leaves of the functionals' trees, grown from the functionals' own duals."""
-        *_, leaves = self._rounds(climber, functionals, ascended)
+    def grown(
+        self, climber: Climber, functionals: Functionals, ascended: Ascended, budget: float = math.inf
+    ) -> TreeLeaves:
+        """The leaves of the functionals' trees, grown from the functionals' own duals; no round exceeds the budget."""
+        *_, leaves = self._rounds(climber, functionals, ascended, budget)
         return leaves
 
-    def _rounds(self, climber: Climber, functionals: Functionals, ascended: Ascended) -> Iterator[TreeLeaves]:
+    def _rounds(
+        self, climber: Climber, functionals: Functionals, ascended: Ascended, budget: float = math.inf
+    ) -> Iterator[TreeLeaves]:
         """The leaves before the first round and after each."""
         owner = torch.arange(len(ascended.value), device=ascended.value.device)
         whole = torch.zeros_like(owner, dtype=torch.bool)
         leaves = TreeLeaves(owner, functionals.signs.contiguous(), ascended.duals, ascended.value, whole)
         yield leaves
         n = leaves.signs.shape[1]
-        most = LEAF_BYTES[leaves.value.device.type] // (8 * max(1, n))
+        room = LEAF_BYTES[leaves.value.device.type] // (8 * max(1, n))
+        most = min(room, len(owner) + budget / 2)  # a split makes two bounds, and one leaf more
         for _ in range(self.rounds if n else 0):
             chosen = self._lowest(leaves, len(functionals.offsets))
             rows = chosen.nonzero()[:, 0]
@@ -111,6 +128,7 @@ class Trees:
         ascended: Ascended,
         widest: int,
         prove: Callable[[TreeLeaves], Tensor],
+        budget: float = math.inf,
     ) -> tuple[Tensor, int]:
         """The proved bounds of the functionals: the least over each one's leaves, which `prove` bounds in pieces.
 
@@ -120,7 +138,7 @@ class Trees:
         least = torch.full((count,), torch.inf, dtype=torch.float64, device=functionals.offsets.device)
         if not count:
             return least, 0
-        leaves = self.grown(climber, functionals, ascended)
+        leaves = self.grown(climber, functionals, ascended, budget)
         size = max(1, min(CHUNK, PROOF_BYTES[least.device.type] // (8 * widest)))
         for piece in torch.arange(len(leaves.owner), device=least.device).split(size):
             self.ascent.deadline.check()
