@@ -184,9 +184,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         regions = {}
         for box in self._boxes.unique().tolist():
             whole = self._problem.property.boxes[box].on(self._device)
-            regions[box] = policy.at_root(self._network, whole, deadline, self._witness)
-            if self._witness is not None:
-                regions[box] = replace(regions[box], bounds=self._witness.root(box).to(self._device))
+            regions[box] = self._as_proved(box, policy.at_root(self._network, whole, deadline, self._witness))
         self._stand_on(self._made(regions, deadline))
         # Where a second ascent follows, the first only tells which clauses need one.
         first = self._config.ascent if policy.conditional else self._config.at_root
@@ -210,8 +208,6 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
 
     def _deepened(self, bounded: Bounded, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:
         """Bound the roots again over ReLU bounds for which the policy takes longer, while that gains something."""
-        if self._witness is not None:
-            return bounded
         policy = self._config.intermediate
         for stage in itertools.count():
             places = dict(self._places)
@@ -220,13 +216,18 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             if not boxes:
                 return bounded
             try:
-                tried = {box: policy.deepened(self._network, places[box].root, stage, deadline) for box in boxes}
-                deeper = {box: region for box, region in tried.items() if region is not None}
+                deeper = {}
+                for box in boxes:
+                    region = policy.deepened(self._network, places[box].root, stage, deadline, self._witness)
+                    if region is not None:
+                        deeper[box] = self._as_proved(box, region)
                 if not deeper:  # after the policy's last stage
                     return bounded
                 self._stand_on(places | self._made(deeper, deadline))
                 better = self._bound(self._roots(), ascent, cutoff, deadline)
             except OutOfTime:  # what the root has is a result
+                if self._witness is not None:
+                    self._witness.forget()
                 self._stand_on(places)
                 return bounded
             self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
@@ -236,6 +237,12 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             if not bool((after[left] - before[left] > LEAST_STAGE_GAIN * before[left].abs()).any()):
                 break
         return bounded
+
+    def _as_proved(self, box: int, region: Region) -> Region:
+        """The region of a box, with the witness's bounds where there is a witness."""
+        if self._witness is None:
+            return region
+        return replace(region, bounds=self._witness.root(box).to(self._device))
 
     def _made(self, regions: Mapping[int, Region], deadline: Deadline) -> dict[int, _BoxAscent]:
         """What ascent needs of regions, by box."""

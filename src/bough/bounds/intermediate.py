@@ -63,9 +63,16 @@ class AbstractIntermediate(ABC):
     ) -> Region:
         """Bounds of every ReLU over the whole box, as a region of one domain; a witness is told what proves them."""
 
-    def deepened(self, network: Network, region: Region, stage: int, deadline: Deadline) -> Region | None:
+    def deepened(
+        self,
+        network: Network,
+        region: Region,
+        stage: int,
+        deadline: Deadline,
+        witness: "AbstractWitness | None" = None,
+    ) -> Region | None:
         """Tighter bounds over a region's box; each stage takes longer than the last, and there is a last one."""
-        del network, region, stage, deadline
+        del network, region, stage, deadline, witness
         return None
 
     @property

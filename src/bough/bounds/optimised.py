@@ -64,13 +64,20 @@ class OptimisedBounds(AbstractIntermediate):
         region = self.inner.at_root(network, box, deadline)
         return self._ascended(network, region, deadline, witness, None) or region
 
-    def deepened(self, network: Network, region: Region, stage: int, deadline: Deadline) -> Region | None:
+    def deepened(
+        self,
+        network: Network,
+        region: Region,
+        stage: int,
+        deadline: Deadline,
+        witness: AbstractWitness | None = None,
+    ) -> Region | None:
         """Ambiguous ReLUs bounded again, layer after layer, over small trees."""
         if stage >= len(self.stages):
             return None
         trees = self.stages[stage]
         trees = replace(trees, ascent=replace(trees.ascent, deadline=deadline))
-        return self._ascended(network, region, deadline, None, trees)
+        return self._ascended(network, region, deadline, witness, trees)
 
     def _ascended(
         self, network: Network, region: Region, deadline: Deadline, witness: AbstractWitness | None, trees: Trees | None
@@ -105,11 +112,6 @@ class OptimisedBounds(AbstractIntermediate):
     def refreshes(self) -> bool:
         """Whether this policy or the one inside was made to."""
         return self.refresh or self.inner.refreshes
-
-    @property
-    def uncertified(self) -> str | None:
-        """Bounds by trees have no place in a certificate yet."""
-        return "by trees" if self.stages or self.trees_at_unsafe is not None else super().uncertified
 
     def refreshed(self, network: Network, region: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
         """The last layer's bounds at the unsafe points of each domain."""
@@ -178,7 +180,7 @@ class UnsafePointBounds(AbstractClauseBounds):
                 break
             self._layers = gaining
         trees = self._policy.trees_at_unsafe
-        if trees is not None and self._witness is None and not bool(bounds.empty().all()):
+        if trees is not None and not bool(bounds.empty().all()):
             trees = replace(trees, ascent=replace(trees.ascent, deadline=clauses.deadline))
             for part in self._climber.net.layers[1:]:  # measured: the first layer's gain less than they cost
                 if part.stop > part.start:
@@ -224,13 +226,18 @@ class UnsafePointBounds(AbstractClauseBounds):
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
             proved = proved_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also).lower
-            if self._witness is not None:
+            if self._witness is not None and trees is None:
                 self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
             if trees is not None:
                 ambiguous = (lower[:, numbers] < 0) & (upper[:, numbers] > 0)
                 sides = torch.cat([ambiguous, ambiguous], dim=1).flatten().nonzero()[:, 0]
                 prove = partial(self._proved, node, f, net, clauses, sides)
-                least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
+                tell = None
+                if self._witness is not None:
+                    told = _sides(numbers).repeat(number)[sides]
+                    of = clauses.numbers[sides // count]
+                    tell = partial(self._witness.by_trees, told, net.neurons, functionals.signs[sides], clauses=of)
+                least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, tell)
                 proved.view(-1)[sides] = torch.fmax(proved.view(-1)[sides], least)
             _tighten(lower, upper, numbers, proved)
         return Bounds(lower, upper)
@@ -301,16 +308,28 @@ def _tightened(
         f.scatter_(1, (numbers - first).repeat(2)[:, None], rows.sum(dim=2, dtype=torch.float64))
         rule = by_duals(cut, p[None].double(), signs[None])
         proved = bound_functionals(network, region, node, f[None], rule).lower
-        if witness is not None:
+        if witness is not None and trees is None:
             witness.ascended(numbers, cut.neurons, p, proved[0])
         _tighten(lower, upper, numbers, proved)
         if trees is not None:
             ambiguous = (lower[0, numbers] < 0) & (upper[0, numbers] > 0)
             sides = torch.cat([ambiguous, ambiguous]).nonzero()[:, 0]
             prove = partial(_proved, network, region, node, f[sides], cut)
-            proved[0, sides] = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove)
+            tell = None
+            if witness is not None:  # a tree begins with what its functional's own duals prove
+                plain = (~ambiguous).nonzero()[:, 0]
+                both = torch.cat([plain, len(numbers) + plain])
+                witness.ascended(numbers[plain], cut.neurons, p[both], proved[0, both])
+                tell = partial(witness.by_trees, _sides(numbers)[sides], cut.neurons, functionals.signs[sides])
+            least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, tell)
+            proved[0, sides] = least
             _tighten(lower, upper, numbers, proved)
     return Bounds(lower, upper)
+
+
+def _sides(numbers: Tensor) -> Tensor:
+    """The numbers of functionals: twice a ReLU's for its input z, then, of all again, one more for -z."""
+    return torch.cat([2 * numbers, 2 * numbers + 1])
 
 
 def _tighten(lower: Tensor, upper: Tensor, numbers: Tensor, proved: Tensor) -> None:

@@ -45,8 +45,14 @@ class Trees:
     leaves: int = 64
     ascent: Ascent = field(default_factory=lambda: Ascent(steps=8))
 
-    def grown(self, climber: Climber, functionals: Functionals, ascended: Ascended) -> TreeLeaves:
-        """The leaves of the functionals' trees, grown from the functionals' own duals."""
+    def grown(
+        self,
+        climber: Climber,
+        functionals: Functionals,
+        ascended: Ascended,
+        split: list[TreeLeaves] | None = None,
+    ) -> TreeLeaves:
+        """The leaves of the functionals' trees, grown from the functionals' own duals; to `split` go their parents."""
         owner = torch.arange(len(ascended.value), device=ascended.value.device)
         whole = torch.zeros_like(owner, dtype=torch.bool)
         leaves = TreeLeaves(owner, functionals.signs.contiguous(), ascended.duals, ascended.value, whole)
@@ -57,6 +63,8 @@ class Trees:
             rows = chosen.nonzero()[:, 0]
             if not len(rows) or len(chosen) + len(rows) > most:
                 break
+            if split is not None:
+                split.append(leaves[chosen])
             children = [self._children(climber, functionals, leaves[piece]) for piece in rows.split(CHUNK)]
             leaves = TreeLeaves.concatenate([leaves[~chosen], *children])
         return leaves
@@ -68,16 +76,21 @@ class Trees:
         ascended: Ascended,
         widest: int,
         prove: Callable[[TreeLeaves], Tensor],
+        tell: Callable[[TreeLeaves], None] | None = None,
     ) -> Tensor:
         """The proved bounds of the functionals: the least over each one's leaves, which `prove` bounds in pieces.
 
-        `widest` is how many numbers such a proof holds at once for each leaf.
+        `widest` is how many numbers such a proof holds at once for each leaf. `tell` is given whole trees: the leaves,
+        and all that was split on the way to them.
         """
         count = len(functionals.offsets)
         least = torch.full((count,), torch.inf, dtype=torch.float64, device=functionals.offsets.device)
         if not count:
             return least
-        leaves = self.grown(climber, functionals, ascended)
+        split: list[TreeLeaves] = []
+        leaves = self.grown(climber, functionals, ascended, None if tell is None else split)
+        if tell is not None:
+            tell(TreeLeaves.concatenate([leaves, *split]))
         size = max(1, min(CHUNK, PROOF_BYTES[least.device.type] // (8 * widest)))
         for piece in torch.arange(len(leaves.owner), device=least.device).split(size):
             self.ascent.deadline.check()

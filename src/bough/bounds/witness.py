@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from bough.bounds.base import AbstractSession
+from bough.bounds.trees import TreeLeaves
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 
@@ -21,6 +22,20 @@ class AbstractWitness(ABC):
         """Lower slopes [2 m, n] of the ReLUs `slots` [n] prove lower bounds [2 m] of the inputs z of `neurons` [m] over
         the box at hand, then of -z.
         """
+
+    @abstractmethod
+    def by_trees(
+        self, sides: Tensor, slots: Tensor, known: Tensor, trees: TreeLeaves, clauses: Tensor | None = None
+    ) -> None:
+        """Trees, with all that was split in them, bound `sides` [functionals]: twice a ReLU's number, plus one for -z.
+
+        Their signs and duals are about the ReLUs `slots` [n]; signs `known` [functionals, n] are no splits. They hold
+        over the box at hand, or each at the unsafe points of a clause [functionals].
+        """
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Leave out what was told of the box at hand: its bounds are not used."""
 
     @abstractmethod
     def root(self, box: int) -> Bounds:

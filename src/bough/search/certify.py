@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bough.bounds.base import AbstractSession, Evidence
+from bough.bounds.trees import TreeLeaves
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Clock, Deadline
 from bough.domain.batch import Bounds, DomainBatch
@@ -37,15 +38,18 @@ from bough.search.leaves import (
     take,
     unproved,
 )
-from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, ProblemHashes, Writer
+from bough.search.patterns import Patterns, patterns_of
+from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, ProblemHashes, TreeLemma, Writer
 from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
-from bough.verdict.check.proof import Passing
+from bough.verdict.check.proof import Passing, Where
 from bough.verdict.result import Result
 from bough.verdict.shape import KINDS, Entries
 
 Array = NDArray[Any]
 Judge = Callable[[Array, Evidence], Tensor | None]  # of what is told of some rows: how far above 0 it proves them
 LEAST_GAIN = 1e-3  # of a ReLU's width, for which its slopes are worth their bytes
+TREE_GAIN = 5e-3  # of a ReLU's width, for which a side's patterns are worth their bytes
+OWN_GAIN = 1.05  # times what slopes in common gain a side, for which each pattern has its own
 SAMPLE = 16  # leaves of a chunk that are derived again before it is written
 
 
@@ -59,7 +63,7 @@ class Certifier(AbstractWitness):
         self._problem = problem
         self._claims = Claims(problem.network, problem.property, writing=True)
         self._writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
-        self._pending: list[tuple[Array, ...]] = []
+        self._pending: list[tuple[Array, ...] | Patterns] = []
         self._seconds = 0.0
         self._reopened = 0
         self._relu_bytes = self._writer.bytes
@@ -73,11 +77,33 @@ class Certifier(AbstractWitness):
         self._pending.append(tuple(as_numpy(t) for t in (neurons, slots, slopes, proved)))
 
     @np.errstate(all="ignore")  # what is no number proves nothing
+    def by_trees(
+        self, sides: Tensor, slots: Tensor, known: Tensor, trees: TreeLeaves, clauses: Tensor | None = None
+    ) -> None:
+        """Keep what is needed until the box is known; of clauses, write what helps."""
+        clock = Clock.start()
+        of = None if clauses is None else as_numpy(clauses)
+        for clause, patterns in patterns_of(as_numpy(sides), slots, known, trees, of):
+            if clause < 0:
+                self._pending.append(patterns)
+            else:
+                self._learn_trees((self._claims.clauses[clause].box, clause + 1), patterns)
+        self._seconds += clock.seconds()
+
+    def forget(self) -> None:
+        """Of what is kept, nothing is written yet."""
+        self._pending.clear()
+
+    @np.errstate(all="ignore")  # what is no number proves nothing
     def root(self, box: int) -> Bounds:
         """Write what was told, and derive it."""
         clock = Clock.start()
-        for neurons, slots, slopes, proved in self._pending:
-            self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
+        for told in self._pending:
+            if isinstance(told, Patterns):
+                self._learn_trees((box, 0), told)
+            else:
+                neurons, slots, slopes, proved = told
+                self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
         self._pending.clear()
         region = self._claims.root(box)
         self._seconds += clock.seconds()
@@ -103,9 +129,7 @@ class Certifier(AbstractWitness):
 
     def _learn(self, lemma: Lemma, proved: Array) -> None:
         """Write a lemma about one layer, as far as it is about ReLUs that gain by it; `proved` is what to expect."""
-        box = int(lemma.head[0])
-        clause = int(lemma.head[1]) - 1
-        before = self._claims.root(box) if clause < 0 else self._claims.of_clause(clause)
+        before = self._known(lemma)
         low, minus_high = np.split(proved, 2)
         kept = _gaining(before.lower[0, lemma.neurons], before.upper[0, lemma.neurons], low, -minus_high)
         if not len(kept):
@@ -125,6 +149,32 @@ class Certifier(AbstractWitness):
         self._claims.believe(lemma, before.with_bounds(lower, upper))
         self._writer.write(lemma)
         self._relu_bytes = self._writer.bytes
+
+    def _learn_trees(self, head: tuple[int, int], patterns: Patterns) -> None:
+        """Write the sides that gain by their patterns; slopes are shared where each pattern's own gain little more."""
+        for part in patterns.parts():
+            common = part.headed(head)
+            before = self._known(common.lemma)
+            bounds = before.lower[0], before.upper[0]
+            gain = common.gain(self._claims.patterns(common.lemma), bounds)
+            # Ascent stood on other bounds: what it promised is only a hint.
+            hopeful = np.flatnonzero(common.gain(common.value, bounds) > OWN_GAIN * gain)
+            own = common.with_own_slopes(hopeful)
+            better = hopeful[own.gain(self._claims.patterns(own.lemma), bounds) > OWN_GAIN * gain[hopeful]]
+            chosen = common.with_own_slopes(better, others=True)
+            proved = self._claims.patterns(chosen.lemma)
+            kept = chosen.worth(chosen.gain(proved, bounds), bounds, TREE_GAIN)
+            rows = np.flatnonzero(np.isin(chosen.of, kept))
+            if len(rows):
+                lemma = chosen.take(rows).lemma
+                self._claims.believe(lemma, self._claims.by_patterns(before, lemma, proved[rows]))
+                self._writer.write(lemma)
+                self._relu_bytes = self._writer.bytes
+
+    def _known(self, lemma: Lemma | TreeLemma) -> Where:
+        """The bounds that a lemma stands on."""
+        box, clause = lemma.head.tolist()
+        return self._claims.of_clause(clause - 1) if clause else self._claims.root(box)
 
     # Leaves
 
