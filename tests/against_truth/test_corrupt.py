@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from soundness.corrupt import REJECTED, corrupted, subject, table
-from soundness.damage import KINDS, Subject
+from soundness.corrupt import KINDS, REJECTED, corrupted, subject, table
+from soundness.damage import Subject
 from soundness.second import TOLERANCE, Opinion
 from tests.support import hard_case
 from tests.verdict.certificates import certified, chunks_of, made

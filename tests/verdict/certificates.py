@@ -29,12 +29,12 @@ def certified(problem: Problem, path: Path, bounds: str, **options: object) -> R
 
 
 @lru_cache(maxsize=32)
-def made(kind: str, seed: int, bounds: str, *, away: float = 1e-3) -> tuple[Case, bytes]:
+def made(kind: str, seed: int, bounds: str, *, away: float = 1e-3, relu_bounds: str = "auto") -> tuple[Case, bytes]:
     """A safe case, and its certificate."""
     case = hard_case(kind, seed, safe=True, away=away)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "proof"
-        result = certified(case.problem, path, bounds, timeout=20)
+        result = certified(case.problem, path, bounds, timeout=20, intermediate=relu_bounds)
         assert result.verdict is Verdict.VERIFIED
         return case, path.read_bytes()
 

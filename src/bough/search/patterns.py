@@ -61,7 +61,7 @@ class Patterns:
     def _before(self, bounds: tuple[Array, Array]) -> Array:
         """The bound of every side from below."""
         lower, upper = bounds
-        return np.where(self.sides & 1, -upper[self.sides >> 1], lower[self.sides >> 1])
+        return np.asarray(np.where(self.sides & 1, -upper[self.sides >> 1], lower[self.sides >> 1]))
 
     def with_own_slopes(self, some: Array, *, others: bool = False) -> "Patterns":
         """Some sides by each pattern's own slopes; the others as they are, or not at all."""
@@ -167,12 +167,12 @@ def _parents(split: Array, owner: Array) -> tuple[Array, Array]:
     """
     random = np.random.default_rng(0)
     row, at = np.nonzero(split)
-    number = random.integers(1 << 62, size=split.shape[1])[at] * split[row, at].astype(np.int64)
+    number = random.integers(1 << 62, size=(split.shape[1],))[at] * split[row, at].astype(np.int64)
     key = random.integers(1 << 62, size=int(owner.max(initial=-1)) + 1)[owner]
     np.add.at(key, row, number)
     order = np.argsort(key, kind="stable")
     lacking = key[row] - number
-    place = np.asarray(np.searchsorted(key, lacking, sorter=order))
+    place: Array = np.searchsorted(key, lacking, sorter=order)
     found = order[place.clip(max=len(key) - 1)]
     here = key[found] == lacking
     parent = np.full(len(owner), -1)
