@@ -70,7 +70,6 @@ class Claims:
         box, clause = self.shape.check_lemma(lemma)
         regions = self.root(box) if clause is None else self.of_clause(clause)
         if isinstance(lemma, TreeLemma):
-            self._check_cover(lemma)
             return self.by_patterns(regions, lemma, self.patterns(lemma))
         for i in self.network.relus:
             regions = self._learnt(regions, lemma, i, None if clause is None else self.clauses[clause])
@@ -117,7 +116,8 @@ class Claims:
             raise CertificateError(f"the splits that bound ReLU {side >> 1} from one side leave a gap")
 
     def by_patterns(self, regions: Where, lemma: TreeLemma, proved: Array) -> Where:
-        """The bounds with those of every side improved by the least that its patterns prove."""
+        """The bounds with those of every side improved by the least that its patterns prove, if these leave no gap."""
+        self._check_cover(lemma)
         lower, upper = regions.lower.copy(), regions.upper.copy()
         sides, of = np.unique(lemma.sides.astype(np.int64), return_inverse=True)
         least = np.full(len(sides), np.inf, dtype=proved.dtype)
