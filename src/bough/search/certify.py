@@ -91,7 +91,7 @@ class Certifier(AbstractWitness):
         self._seconds += clock.seconds()
 
     def forget(self) -> None:
-        """Of what is kept, nothing is written yet."""
+        """Drop what is kept: nothing of it is written yet."""
         self._pending.clear()
 
     @np.errstate(all="ignore")  # what is no number proves nothing
