@@ -84,11 +84,11 @@ def test_slopes_are_shared_by_a_side_or_each_patterns_own(monkeypatch):
     lemma = patterns.lemma
     assert len(lemma.slopes) == len(patterns.sides) < len(lemma)
     first = int(patterns.sides[0])
-    mixed = patterns.with_own_slopes(np.array([0]), others=True)
+    mixed = patterns.with_own_slopes(np.array([0]))
     own = patterns.of == 0
     assert np.array_equal(mixed.lemma.slopes[mixed.lemma.vector[own]], patterns.own[own])
     assert np.array_equal(mixed.lemma.slopes[mixed.lemma.vector[~own]], lemma.slopes[lemma.vector[~own]])
-    alone = patterns.with_own_slopes(np.array([0]))
+    alone = patterns.of_sides(np.array([0])).with_own_slopes().of_sides(np.array([0]))
     assert set(alone.lemma.sides.tolist()) == {first}
     assert len(alone.lemma.slopes) <= own.sum()
     monkeypatch.setattr("bough.search.patterns.MOST_LEAVES", int(own.sum()))

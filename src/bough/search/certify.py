@@ -156,17 +156,19 @@ class Certifier(AbstractWitness):
             common = part.headed(head)
             before = self._known(common.lemma)
             bounds = before.lower[0], before.upper[0]
-            gain = common.gain(self._claims.patterns(common.lemma), bounds)
-            # Ascent stood on other bounds: what it promised is only a hint.
+            # Ascent stood on other bounds, and rounds: what it promised is a hint.
+            common = common.of_sides(common.worth(common.gain(common.value, bounds), bounds, TREE_GAIN))
+            proved = self._claims.patterns(common.lemma)
+            gain = common.gain(proved, bounds)
             hopeful = np.flatnonzero(common.gain(common.value, bounds) > OWN_GAIN * gain)
-            own = common.with_own_slopes(hopeful)
-            better = hopeful[own.gain(self._claims.patterns(own.lemma), bounds) > OWN_GAIN * gain[hopeful]]
-            chosen = common.with_own_slopes(better, others=True)
-            proved = self._claims.patterns(chosen.lemma)
-            kept = chosen.worth(chosen.gain(proved, bounds), bounds, TREE_GAIN)
-            rows = np.flatnonzero(np.isin(chosen.of, kept))
-            if len(rows):
-                lemma = chosen.take(rows).lemma
+            own = common.of_sides(hopeful).with_own_slopes()
+            proved_own = self._claims.patterns(own.lemma)
+            better = hopeful[own.gain(proved_own, bounds) > OWN_GAIN * gain[hopeful]]
+            proved[np.isin(common.of, better)] = proved_own[np.isin(hopeful[own.of], better)]
+            kept = common.worth(common.gain(proved, bounds), bounds, TREE_GAIN)
+            if len(kept):
+                rows = np.isin(common.of, kept)
+                lemma = common.with_own_slopes(better).of_sides(kept).lemma
                 self._claims.believe(lemma, self._claims.by_patterns(before, lemma, proved[rows]))
                 self._writer.write(lemma)
                 self._relu_bytes = self._writer.bytes

@@ -63,17 +63,16 @@ class Patterns:
         lower, upper = bounds
         return np.asarray(np.where(self.sides & 1, -upper[self.sides >> 1], lower[self.sides >> 1]))
 
-    def with_own_slopes(self, some: Array, *, others: bool = False) -> "Patterns":
-        """Some sides by each pattern's own slopes; the others as they are, or not at all."""
-        chosen = np.isin(self.of, some)
+    def with_own_slopes(self, some: Array | None = None) -> "Patterns":
+        """Some sides, or all, by each pattern's own slopes; the others as they are."""
+        chosen = np.isin(self.of, np.arange(len(self.sides)) if some is None else some)
         vector = np.where(chosen, len(self.lemma.slopes) + np.cumsum(chosen) - 1, self.lemma.vector)
         slopes = np.concatenate([self.lemma.slopes, self.own[chosen]])
-        made = replace(self, lemma=replace(self.lemma, vector=vector, slopes=slopes))
-        return made.take(np.arange(len(chosen)) if others else np.flatnonzero(chosen))
+        return replace(self, lemma=replace(self.lemma, vector=vector, slopes=slopes))
 
-    def take(self, rows: Array) -> "Patterns":
-        """Some patterns, ascending, with the slopes that they use."""
-        lemma = self.lemma
+    def of_sides(self, some: Array) -> "Patterns":
+        """The patterns of some sides, with the slopes that they use."""
+        lemma, rows = self.lemma, np.flatnonzero(np.isin(self.of, some))
         entries = np.isin(np.repeat(np.arange(len(lemma)), lemma.splits), rows)
         used, vector = np.unique(lemma.vector[rows], return_inverse=True)
         part = replace(
@@ -94,9 +93,8 @@ class Patterns:
         if len(self.lemma) <= MOST_LEAVES and size <= MOST_BYTES:
             yield self
         elif len(self.sides) > 1:
-            later = self.of >= len(self.sides) // 2
-            for half in (~later, later):
-                yield from self.take(np.flatnonzero(half)).parts()
+            for half in np.array_split(np.arange(len(self.sides)), 2):
+                yield from self.of_sides(half).parts()
 
 
 def patterns_of(
