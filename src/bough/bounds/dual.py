@@ -184,6 +184,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         regions = {}
         for box in self._boxes.unique().tolist():
             whole = self._problem.property.boxes[box].on(self._device)
+            self._begin(box)
             regions[box] = self._as_proved(box, policy.at_root(self._network, whole, deadline, self._witness))
         self._stand_on(self._made(regions, deadline))
         # Where a second ascent follows, the first only tells which clauses need one.
@@ -218,6 +219,7 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             try:
                 deeper = {}
                 for box in boxes:
+                    self._begin(box)
                     region = policy.deepened(self._network, places[box].root, stage, deadline, self._witness)
                     if region is not None:
                         deeper[box] = self._as_proved(box, region)
@@ -226,8 +228,6 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
                 self._stand_on(places | self._made(deeper, deadline))
                 better = self._bound(self._roots(), ascent, cutoff, deadline)
             except OutOfTime:  # what the root has is a result
-                if self._witness is not None:
-                    self._witness.forget()
                 self._stand_on(places)
                 return bounded
             self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
@@ -237,6 +237,11 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             if not bool((after[left] - before[left] > LEAST_STAGE_GAIN * before[left].abs()).any()):
                 break
         return bounded
+
+    def _begin(self, box: int) -> None:
+        """What the policy tells the witness next is about this box."""
+        if self._witness is not None:
+            self._witness.begin(box)
 
     def _as_proved(self, box: int, region: Region) -> Region:
         """The region of a box, with the witness's bounds where there is a witness."""

@@ -18,6 +18,10 @@ class AbstractWitness(ABC):
     """Sees proofs, and answers with what it can prove by them."""
 
     @abstractmethod
+    def begin(self, box: int) -> None:
+        """What is told next is about this box."""
+
+    @abstractmethod
     def ascended(self, neurons: Tensor, slots: Tensor, slopes: Tensor, proved: Tensor) -> None:
         """Lower slopes [2 m, n] of the ReLUs `slots` [n] prove lower bounds [2 m] of the inputs z of `neurons` [m] over
         the box at hand, then of -z.
@@ -34,12 +38,8 @@ class AbstractWitness(ABC):
         """
 
     @abstractmethod
-    def forget(self) -> None:
-        """Leave out what was told of the box at hand: its bounds are not used."""
-
-    @abstractmethod
     def root(self, box: int) -> Bounds:
-        """The bounds [1, neurons] over a box, by all that was told since the last box."""
+        """The bounds [1, neurons] over a box, by all that was told of it."""
 
     @abstractmethod
     def at_unsafe(

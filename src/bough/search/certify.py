@@ -48,7 +48,6 @@ from bough.verdict.shape import KINDS, Entries
 Array = NDArray[Any]
 Judge = Callable[[Array, Evidence], Tensor | None]  # of what is told of some rows: how far above 0 it proves them
 LEAST_GAIN = 1e-3  # of a ReLU's width, for which its slopes are worth their bytes
-TREE_GAIN = 5e-3  # of a ReLU's width, for which a side's patterns are worth their bytes
 OWN_GAIN = 1.05  # times what slopes in common gain a side, for which each pattern has its own
 SAMPLE = 16  # leaves of a chunk that are derived again before it is written
 
@@ -63,7 +62,7 @@ class Certifier(AbstractWitness):
         self._problem = problem
         self._claims = Claims(problem.network, problem.property, writing=True)
         self._writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
-        self._pending: list[tuple[Array, ...] | Patterns] = []
+        self._box = 0  # at hand
         self._seconds = 0.0
         self._reopened = 0
         self._relu_bytes = self._writer.bytes
@@ -72,39 +71,42 @@ class Certifier(AbstractWitness):
 
     # Bounds of ReLUs
 
+    def begin(self, box: int) -> None:
+        """Chunks say which box they are about."""
+        self._box = box
+
+    @np.errstate(all="ignore")  # what is no number proves nothing
     def ascended(self, neurons: Tensor, slots: Tensor, slopes: Tensor, proved: Tensor) -> None:
-        """Keep it until the box is known."""
-        self._pending.append(tuple(as_numpy(t) for t in (neurons, slots, slopes, proved)))
+        """Write what helps."""
+        clock = Clock.start()
+        none = np.zeros((len(slopes), 0))
+        lemma = lemma_of((self._box, 0), as_numpy(neurons), as_numpy(slots), as_numpy(slopes), none)
+        self._learn(lemma, as_numpy(proved))
+        self._seconds += clock.seconds()
 
     @np.errstate(all="ignore")  # what is no number proves nothing
     def by_trees(
         self, sides: Tensor, slots: Tensor, known: Tensor, trees: TreeLeaves, clauses: Tensor | None = None
     ) -> None:
-        """Keep what is needed until the box is known; of clauses, write what helps."""
+        """Write the patterns that help, clause by clause."""
         clock = Clock.start()
-        of = None if clauses is None else as_numpy(clauses)
-        for clause, patterns in patterns_of(as_numpy(sides), slots, known, trees, of):
-            if clause < 0:
-                self._pending.append(patterns)
-            else:
-                self._learn_trees((self._claims.clauses[clause].box, clause + 1), patterns)
+        of = np.full(len(sides), -1) if clauses is None else as_numpy(clauses)
+        for clause in np.unique(of).tolist():
+            own = torch.from_numpy(of == clause).to(trees.owner.device)
+            some = trees[own[trees.owner]]
+            some = replace(some, owner=(own.cumsum(0) - 1)[some.owner])
+            head = (self._box, 0) if clause < 0 else (self._claims.clauses[clause].box, clause + 1)
+            region = self._root_or_clause(head)
+            bounds = region.lower[0], region.upper[0]
+            patterns = patterns_of(head, as_numpy(sides[own]), slots, known[own], some, bounds)
+            for part in patterns.parts():
+                self._learn_trees(part)
         self._seconds += clock.seconds()
-
-    def forget(self) -> None:
-        """Drop what is kept: nothing of it is written yet."""
-        self._pending.clear()
 
     @np.errstate(all="ignore")  # what is no number proves nothing
     def root(self, box: int) -> Bounds:
-        """Write what was told, and derive it."""
+        """What is known of it by now."""
         clock = Clock.start()
-        for told in self._pending:
-            if isinstance(told, Patterns):
-                self._learn_trees((box, 0), told)
-            else:
-                neurons, slots, slopes, proved = told
-                self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
-        self._pending.clear()
         region = self._claims.root(box)
         self._seconds += clock.seconds()
         return Bounds(torch.from_numpy(region.lower), torch.from_numpy(region.upper))
@@ -150,32 +152,33 @@ class Certifier(AbstractWitness):
         self._writer.write(lemma)
         self._relu_bytes = self._writer.bytes
 
-    def _learn_trees(self, head: tuple[int, int], patterns: Patterns) -> None:
+    def _learn_trees(self, patterns: Patterns) -> None:
         """Write the sides that gain by their patterns; slopes are shared where each pattern's own gain little more."""
-        for part in patterns.parts():
-            common = part.headed(head)
-            before = self._known(common.lemma)
-            bounds = before.lower[0], before.upper[0]
-            # Ascent stood on other bounds, and rounds: what it promised is a hint.
-            common = common.of_sides(common.worth(common.gain(common.value, bounds), bounds, TREE_GAIN))
-            proved = self._claims.patterns(common.lemma)
-            gain = common.gain(proved, bounds)
-            hopeful = np.flatnonzero(common.gain(common.value, bounds) > OWN_GAIN * gain)
-            own = common.of_sides(hopeful).with_own_slopes()
-            proved_own = self._claims.patterns(own.lemma)
-            better = hopeful[own.gain(proved_own, bounds) > OWN_GAIN * gain[hopeful]]
-            proved[np.isin(common.of, better)] = proved_own[np.isin(hopeful[own.of], better)]
-            kept = common.worth(common.gain(proved, bounds), bounds, TREE_GAIN)
-            if len(kept):
-                rows = np.isin(common.of, kept)
-                lemma = common.with_own_slopes(better).of_sides(kept).lemma
-                self._claims.believe(lemma, self._claims.by_patterns(before, lemma, proved[rows]))
-                self._writer.write(lemma)
-                self._relu_bytes = self._writer.bytes
+        before = self._known(patterns.lemma)
+        bounds = before.lower[0], before.upper[0]
+        proved = self._claims.patterns(patterns.lemma)
+        # Ascent stood on other bounds, and rounds: what it promised is a hint.
+        hopeful = patterns.better(patterns.value, proved, bounds, OWN_GAIN)
+        own = patterns.of_sides(hopeful).with_own_slopes()
+        proved_own = np.full(len(proved), -np.inf, dtype=proved.dtype)
+        proved_own[np.isin(patterns.of, hopeful)] = self._claims.patterns(own.lemma)
+        better = patterns.better(proved_own, proved, bounds, OWN_GAIN)
+        proved = np.where(np.isin(patterns.of, better), proved_own, proved)
+        kept = patterns.worth(proved, bounds, LEAST_GAIN)
+        if len(kept):
+            lemma = patterns.with_own_slopes(better).of_sides(kept).lemma
+            regions = self._claims.by_patterns(before, lemma, proved[np.isin(patterns.of, kept)])
+            self._claims.believe(lemma, regions)
+            self._writer.write(lemma)
+            self._relu_bytes = self._writer.bytes
 
     def _known(self, lemma: Lemma | TreeLemma) -> Where:
         """The bounds that a lemma stands on."""
         box, clause = lemma.head.tolist()
+        return self._root_or_clause((box, clause))
+
+    def _root_or_clause(self, head: tuple[int, int]) -> Where:
+        box, clause = head
         return self._claims.of_clause(clause - 1) if clause else self._claims.root(box)
 
     # Leaves

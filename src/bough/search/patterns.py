@@ -1,7 +1,8 @@
 """Trees of splits as a certificate stores them: the patterns that a bound needs, with few numbers; nothing is proved.
 
 A tree that grew holds more than its bound needs, since several leaves are split at a time. Its patterns are those
-nodes, as near to the root as may be, that are at least as high as the bound; what lies below them is left out.
+nodes, as near to the root as may be, that are high enough; what lies below them is left out. A lower bound takes fewer
+patterns, so the share of the gain that is kept is what is best worth the bytes.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from bough.search.leaves import COARSE_BITS, as_numpy, in_bytes, shortened
 from bough.verdict.certificate import MOST_BYTES, MOST_LEAVES, TreeLemma
 
 Array = NDArray[Any]
-GIVEN_UP = 0.05  # of what a tree gains over its root, for which fewer patterns do
+PATTERN_GAIN = 3e-4  # of a ReLU's width, for which a pattern is worth its bytes
+SHARES = (1.0, 0.95, 0.85, 0.7, 0.5, 0.3)  # of what a tree gains, that are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,28 +42,23 @@ class Patterns:
         """Which of the sides each pattern is of."""
         return np.asarray(np.searchsorted(self.sides, self.lemma.sides))
 
-    def headed(self, head: tuple[int, int]) -> "Patterns":
-        """The same about a box, or a clause's unsafe points."""
-        rows = self.lemma.weights.shape[1] if head[1] else 0
-        return replace(self, lemma=replace(self.lemma, head=np.array(head), weights=self.lemma.weights[:, :rows]))
+    def better(self, values: Array, others: Array, bounds: tuple[Array, Array], factor: float) -> Array:
+        """The sides that patterns' values make gain so many times what others make, or decide as others do not."""
+        gain, less = (self._least(v) - _known(self.sides, bounds)[0] for v in (values, others))
+        decided = (self._least(values) >= 0) & (self._least(others) < 0)
+        return np.flatnonzero((gain > 0) & ((gain > factor * less) | decided))
 
-    def gain(self, values: Array, bounds: tuple[Array, Array]) -> Array:
-        """What every side gains over bounds [neurons] by values of its patterns."""
+    def worth(self, values: Array, bounds: tuple[Array, Array], share: float) -> Array:
+        """The sides that patterns' values make gain more than a share of the ReLU's width, or decide."""
+        known, width = _known(self.sides, bounds)
+        least = self._least(values)
+        return np.flatnonzero((least - known > share * width) | ((known < 0) & (least >= 0)))
+
+    def _least(self, values: Array) -> Array:
+        """The least value of every side."""
         least = np.full(len(self.sides), np.inf)
         np.minimum.at(least, self.of, values)
-        return np.asarray(np.maximum(least - self._before(bounds), 0))
-
-    def worth(self, gain: Array, bounds: tuple[Array, Array], share: float) -> Array:
-        """Which sides gain more than a share of the ReLU's width, or decide it."""
-        lower, upper = bounds
-        width = np.maximum((upper - lower)[self.sides >> 1], 1e-300)
-        before = self._before(bounds)
-        return np.flatnonzero((gain > share * width) | ((before < 0) & (before + gain >= 0)))
-
-    def _before(self, bounds: tuple[Array, Array]) -> Array:
-        """The bound of every side from below."""
-        lower, upper = bounds
-        return np.asarray(np.where(self.sides & 1, -upper[self.sides >> 1], lower[self.sides >> 1]))
+        return least
 
     def with_own_slopes(self, some: Array | None = None) -> "Patterns":
         """Some sides, or all, by each pattern's own slopes; the others as they are."""
@@ -98,63 +95,86 @@ class Patterns:
 
 
 def patterns_of(
-    sides: Array, slots: Tensor, known: Tensor, trees: TreeLeaves, clauses: Array | None = None
-) -> Iterator[tuple[int, Patterns]]:
-    """What a certificate needs of trees that come with all that was split in them, by clause (-1: of the box)."""
+    head: tuple[int, int],
+    sides: Array,
+    slots: Tensor,
+    known: Tensor,
+    trees: TreeLeaves,
+    bounds: tuple[Array, Array],
+) -> Patterns:
+    """What a certificate needs of trees that come with all that was split in them, beyond bounds [neurons]."""
     split = torch.where(known[trees.owner] == 0, trees.signs, 0)
     owner = as_numpy(trees.owner)
     value = as_numpy(trees.value.double())
-    needed = _needed(as_numpy(split), owner, value)
-    clause = np.full(len(sides), -1) if clauses is None else clauses
-    for number in np.unique(clause[owner]).tolist():
-        own = needed[clause[owner[needed]] == number]
-        rows = own[np.lexsort((value[own], sides[owner[own]]))]  # of each side, the lowest first
-        here = torch.from_numpy(rows).to(split.device)
-        yield number, _patterns(sides[owner[rows]], slots, split[here], trees[here], value[rows])
+    needed = _needed(as_numpy(split), owner, value, *_known(sides, bounds))
+    rows = needed[np.lexsort((value[needed], sides[owner[needed]]))]  # of each side, the lowest first
+    here = torch.from_numpy(rows).to(split.device)
+    return _patterns(head, sides[owner[rows]], slots, split[here], trees[here], value[rows])
 
 
-def _patterns(sides: Array, slots: Tensor, split: Tensor, nodes: TreeLeaves, value: Array) -> Patterns:
+def _known(sides: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The bound of every side from below, and the width of its ReLU."""
+    lower, upper = (side[sides >> 1] for side in bounds)
+    return np.where(sides & 1, -upper, lower), np.maximum(upper - lower, 1e-300)
+
+
+def _patterns(
+    head: tuple[int, int], sides: Array, slots: Tensor, split: Tensor, nodes: TreeLeaves, value: Array
+) -> Patterns:
     row, at = split.nonzero(as_tuple=True)
     numbers = nodes.duals.p.double().nan_to_num()
+    weights = nodes.duals.logits.double().nan_to_num().clamp(min=0)
     own = as_numpy(in_bytes(numbers.where(split == 0, 0.0)))
     _, first, of = np.unique(sides, return_index=True, return_inverse=True)
     # Where the lowest pattern has a split, others of its side need a slope, and have the greatest of theirs.
     greatest = np.maximum.reduceat(own, first, axis=0) if len(own) else own
     common = np.where(as_numpy(split)[first] == 0, own[first], greatest)
     lemma = TreeLemma(
-        head=np.zeros(2, np.int64),
+        head=np.array(head),
         sides=sides,
         vector=of,
         splits=np.bincount(as_numpy(row), minlength=len(sides)),
         literals=as_numpy(2 * slots[at] + (split[row, at] > 0)),
         signs=as_numpy(shortened(numbers[row, at], COARSE_BITS)),
-        weights=as_numpy(shortened(nodes.duals.logits.double().nan_to_num().clamp(min=0), COARSE_BITS)),
+        weights=as_numpy(shortened(weights[:, : weights.shape[1] if head[1] else 0], COARSE_BITS)),
         slots=as_numpy(slots),
         slopes=common,
     )
     return Patterns(lemma, own, value)
 
 
-def _needed(split: Array, owner: Array, value: Array) -> Array:
-    """The nodes that are kept: high enough, and below none that is; together they cover what their trees do."""
+def _needed(split: Array, owner: Array, value: Array, known: Array, width: Array) -> Array:
+    """The nodes that are kept, of each tree those of the share of its gain that is best worth its patterns.
+
+    They are the nodes above a threshold that are below no other such node, and so cover what the tree does. A tree that
+    decides a ReLU is kept in any case.
+    """
     parent, key = _parents(split, owner)
-    _, first = np.unique(key, return_index=True)  # a node that could not be split is there twice
+    first = np.zeros(len(owner), dtype=bool)
+    first[np.unique(key, return_index=True)[1]] = True  # a node that could not be split is there twice
     leaf = np.ones(len(owner), dtype=bool)
     leaf[parent[parent >= 0]] = False
-    count = int(owner.max(initial=-1)) + 1
-    least, root = np.full(count, np.inf), np.full(count, -np.inf)
+    least, root = np.full(len(known), np.inf), np.full(len(known), -np.inf)
     np.minimum.at(least, owner[leaf], value[leaf])
-    top = parent < 0
-    root[owner[top]] = value[top]
-    # A bound above 0 decides a ReLU, and half of it does so, too.
-    enough = np.where(least > 0, least / 2, least - GIVEN_UP * (least - root))
-    high = leaf | (value >= enough[owner])
-    below = np.zeros(len(owner), dtype=bool)
+    np.maximum.at(root, owner[parent < 0], value[parent < 0])
+    begin = np.maximum(root, known)
     depth = (split != 0).sum(axis=1)
-    for level in range(1, int(depth.max(initial=0)) + 1):
-        some = np.flatnonzero(depth == level)
-        below[some] = (below | high)[parent[some]]
-    return np.intersect1d(first, np.flatnonzero(high & ~below))
+    levels = [np.flatnonzero(depth == level) for level in range(1, int(depth.max(initial=0)) + 1)]
+    best, kept = np.zeros(len(known)), np.zeros(len(owner), dtype=bool)
+    for share in SHARES:
+        # Half of a bound above 0 still decides.
+        enough = np.where(least > 0, least / 2, begin + share * (least - begin))
+        high = leaf | (value >= enough[owner])
+        below = np.zeros(len(owner), dtype=bool)
+        for some in levels:
+            below[some] = (below | high)[parent[some]]
+        chosen = first & high & ~below
+        cost = PATTERN_GAIN * np.bincount(owner[chosen], minlength=len(known))
+        score = np.where(least > 0, np.inf, (enough - known) / width - cost)
+        better = score > best
+        best = np.maximum(best, score)
+        kept = np.where(better[owner], chosen, kept)
+    return np.flatnonzero(kept)
 
 
 def _parents(split: Array, owner: Array) -> tuple[Array, Array]:
