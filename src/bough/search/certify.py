@@ -8,7 +8,7 @@ against the checker's arithmetic, and should one of them fail, that alone is bel
 no form proves anything stays open, and the search goes on splitting it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from bough.search.leaves import (
     unproved,
 )
 from bough.search.patterns import Patterns, patterns_of
-from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, ProblemHashes, TreeLemma, Writer
+from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, ProblemHashes, Writer
 from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
 from bough.verdict.check.proof import Passing, Where
 from bough.verdict.result import Result
@@ -96,7 +96,7 @@ class Certifier(AbstractWitness):
             some = trees[own[trees.owner]]
             some = replace(some, owner=(own.cumsum(0) - 1)[some.owner])
             head = (self._box, 0) if clause < 0 else (self._claims.clauses[clause].box, clause + 1)
-            region = self._root_or_clause(head)
+            region = self._known(head)
             bounds = region.lower[0], region.upper[0]
             patterns = patterns_of(head, as_numpy(sides[own]), slots, known[own], some, bounds)
             for part in patterns.parts():
@@ -131,7 +131,7 @@ class Certifier(AbstractWitness):
 
     def _learn(self, lemma: Lemma, proved: Array) -> None:
         """Write a lemma about one layer, as far as it is about ReLUs that gain by it; `proved` is what to expect."""
-        before = self._known(lemma)
+        before = self._known(lemma.head.tolist())
         low, minus_high = np.split(proved, 2)
         kept = _gaining(before.lower[0, lemma.neurons], before.upper[0, lemma.neurons], low, -minus_high)
         if not len(kept):
@@ -154,7 +154,7 @@ class Certifier(AbstractWitness):
 
     def _learn_trees(self, patterns: Patterns) -> None:
         """Write the sides that gain by their patterns; slopes are shared where each pattern's own gain little more."""
-        before = self._known(patterns.lemma)
+        before = self._known(patterns.lemma.head.tolist())
         bounds = before.lower[0], before.upper[0]
         proved = self._claims.patterns(patterns.lemma)
         # Ascent stood on other bounds, and rounds: what it promised is a hint.
@@ -172,12 +172,8 @@ class Certifier(AbstractWitness):
             self._writer.write(lemma)
             self._relu_bytes = self._writer.bytes
 
-    def _known(self, lemma: Lemma | TreeLemma) -> Where:
-        """The bounds that a lemma stands on."""
-        box, clause = lemma.head.tolist()
-        return self._root_or_clause((box, clause))
-
-    def _root_or_clause(self, head: tuple[int, int]) -> Where:
+    def _known(self, head: Sequence[int]) -> Where:
+        """What a lemma with this head stands on."""
         box, clause = head
         return self._claims.of_clause(clause - 1) if clause else self._claims.root(box)
 

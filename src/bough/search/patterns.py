@@ -44,13 +44,13 @@ class Patterns:
 
     def better(self, values: Array, others: Array, bounds: tuple[Array, Array], factor: float) -> Array:
         """The sides that patterns' values make gain so many times what others make, or decide as others do not."""
-        gain, less = (self._least(v) - _known(self.sides, bounds)[0] for v in (values, others))
+        gain, less = (self._least(v) - _before(self.sides, bounds)[0] for v in (values, others))
         decided = (self._least(values) >= 0) & (self._least(others) < 0)
         return np.flatnonzero((gain > 0) & ((gain > factor * less) | decided))
 
     def worth(self, values: Array, bounds: tuple[Array, Array], share: float) -> Array:
         """The sides that patterns' values make gain more than a share of the ReLU's width, or decide."""
-        known, width = _known(self.sides, bounds)
+        known, width = _before(self.sides, bounds)
         least = self._least(values)
         return np.flatnonzero((least - known > share * width) | ((known < 0) & (least >= 0)))
 
@@ -106,14 +106,14 @@ def patterns_of(
     split = torch.where(known[trees.owner] == 0, trees.signs, 0)
     owner = as_numpy(trees.owner)
     value = as_numpy(trees.value.double())
-    needed = _needed(as_numpy(split), owner, value, *_known(sides, bounds))
+    needed = _needed(as_numpy(split), owner, value, *_before(sides, bounds))
     rows = needed[np.lexsort((value[needed], sides[owner[needed]]))]  # of each side, the lowest first
     here = torch.from_numpy(rows).to(split.device)
     return _patterns(head, sides[owner[rows]], slots, split[here], trees[here], value[rows])
 
 
-def _known(sides: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The bound of every side from below, and the width of its ReLU."""
+def _before(sides: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The bound of every side by bounds [neurons], and the width of its ReLU."""
     lower, upper = (side[sides >> 1] for side in bounds)
     return np.where(sides & 1, -upper, lower), np.maximum(upper - lower, 1e-300)
 
