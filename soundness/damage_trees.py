@@ -133,7 +133,7 @@ def _another_side(_: Subject, lemma: TreeLemma, k: int, random: Random) -> TreeL
 # Other numbers
 
 
-def _chunk(change: Callable[[TreeLemma, Random], TreeLemma | None]) -> Callable[[Subject, Random], Changed | None]:
+def _chunk(change: Callable[[TreeLemma, Random], TreeLemma]) -> Callable[[Subject, Random], Changed | None]:
     """A change of one chunk, or of all: then every leaf counts."""
 
     def changed(subject: Subject, random: Random) -> Changed | None:
@@ -144,10 +144,7 @@ def _chunk(change: Callable[[TreeLemma, Random], TreeLemma | None]) -> Callable[
         for at in places if random.random() < 0.5 else [int(random.choice(places))]:
             lemma = subject.chunks[at]
             assert isinstance(lemma, TreeLemma)
-            new = change(lemma, random)
-            if new is None:
-                return None
-            chunks[at] = new
+            chunks[at] = change(lemma, random)
         return chunks, list(subject.leaves)
 
     return changed
@@ -168,12 +165,6 @@ def _other_vectors(lemma: TreeLemma, random: Random) -> TreeLemma:
     return replace(lemma, vector=random.permutation(lemma.vector))
 
 
-def _other_weights(lemma: TreeLemma, random: Random) -> TreeLemma | None:
-    if not lemma.weights.size:
-        return None
-    return replace(lemma, weights=lemma.weights * float(random.choice([0.0, 100.0, 1e4])))
-
-
 def _other_direction(lemma: TreeLemma, _: Random) -> TreeLemma:
     """Of every ReLU the other side."""
     return replace(lemma, sides=lemma.sides ^ 1)
@@ -188,17 +179,27 @@ def _one_pattern(lemma: TreeLemma, random: Random) -> TreeLemma:
     return _made(lemma, [chosen[side] for side in sorted(chosen)])
 
 
-def _for_all_points(subject: Subject, random: Random) -> Changed | None:
+def _of_clauses(change: Callable[[TreeLemma, Random], TreeLemma]) -> Callable[[Subject, Random], Changed | None]:
+    """A change of one chunk about a clause's unsafe points, or of all of these."""
+
+    def changed(subject: Subject, random: Random) -> Changed | None:
+        own = {at: c for at, c in enumerate(subject.chunks) if isinstance(c, TreeLemma) and c.head[1]}
+        if not own:
+            return None
+        chosen = list(own) if random.random() < 0.5 else [int(random.choice(list(own)))]
+        chunks = [change(own[at], random) if at in chosen else chunk for at, chunk in enumerate(subject.chunks)]
+        return chunks, list(subject.leaves)
+
+    return changed
+
+
+def _other_weights(lemma: TreeLemma, random: Random) -> TreeLemma:
+    return replace(lemma, weights=lemma.weights * float(random.choice([0.0, 100.0, 1e4])))
+
+
+def _for_all_points(lemma: TreeLemma, _: Random) -> TreeLemma:
     """What holds at a clause's unsafe points, said to hold over the box."""
-    places = [at for at in subject.of_kind(TreeLemma) if subject.chunks[at].head[1]]  # type: ignore[union-attr]
-    if not places:
-        return None
-    at = int(random.choice(places))
-    lemma = subject.chunks[at]
-    assert isinstance(lemma, TreeLemma)
-    head = put(lemma.head, 1, 0)
-    new = replace(lemma, head=head, weights=np.zeros((len(lemma), 0)))
-    return with_chunk(subject, at, new), list(subject.leaves)
+    return replace(lemma, head=put(lemma.head, 1, 0), weights=np.zeros((len(lemma), 0)))
 
 
 def _other_order(subject: Subject, random: Random) -> Changed | None:
@@ -281,10 +282,10 @@ TREE_KINDS: tuple[Kind, ...] = (
     by_numbers("trees: multipliers of splits", _chunk(_other_multipliers)),
     by_numbers("trees: slopes at random", _chunk(_other_slopes)),
     by_numbers("trees: slopes of others", _chunk(_other_vectors)),
-    by_numbers("trees: weights of rows", _chunk(_other_weights)),
+    by_numbers("trees: weights of rows", _of_clauses(_other_weights)),
     by_numbers("trees: the other side of each ReLU", _chunk(_other_direction)),
     by_numbers("trees: splits forgotten", _chunk(_one_pattern)),
-    by_numbers("trees: for all points", _for_all_points),
+    by_numbers("trees: for all points", _of_clauses(_for_all_points)),
     by_numbers("trees: chunks in another order", _other_order),
     by_numbers("trees: chunks left out", _no_chunk),
     by_form("trees: impossible number or length", _impossible),
