@@ -195,7 +195,7 @@ class Opinion:
         def of_clause(k: int) -> Region:
             box = self.problem.property.clauses[k].box
             region = boxes.get(box, self.root(box))
-            return region if k not in own else replace(region, lower=own[k][0], upper=own[k][1])
+            return region if k not in own else region.with_bounds(*own[k])
 
         for lemma in lemmas:
             box, clause = int(lemma.head[0]), int(lemma.head[1]) - 1

@@ -63,6 +63,12 @@ class Deadline:
         """Deadline that is never reached."""
         return cls.after(None)
 
+    def part(self, share: float) -> "Deadline":
+        """A deadline at a share of the time that is left, which began when this one did."""
+        return Deadline(
+            self.started, self.ends if math.isinf(self.ends) else time.monotonic() + share * self.remaining()
+        )
+
     def elapsed(self) -> float:
         """Seconds since this deadline was set."""
         return time.monotonic() - self.started

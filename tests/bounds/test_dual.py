@@ -34,6 +34,7 @@ from torch import Tensor
 from bough.bounds import ascent as ascents
 from bough.bounds import dual
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals, evaluate, first_values
+from bough.bounds.base import deepest_root
 from bough.bounds.dual import MOST_HALF, DualAscent, DualSession, PackedDuals, _fresh
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
 from bough.bounds.lp import BasisNumbers, PlanetLP
@@ -184,7 +185,7 @@ def mixed(kind: str, seed: int, config: DualAscent, most: int = 40) -> tuple[Dua
     drawn = [random_clause(g, network.outputs, integer(g, 1, 3), k % 2) for k in range(4)]
     clauses = [clause(c.coefficients, c.offsets + 0.3, box=c.box) for c in drawn]  # so that many bounds are negative
     bounding = config.prepare(problem(network, boxes, clauses))
-    domains = bounding.root(np.inf, NEVER).domains
+    domains = deepest_root(bounding, np.inf, NEVER).domains
     levels = []
     for _ in range(3):
         domains = domains[(domains.bounds.ambiguous().sum(dim=1) > 0) & torch.isfinite(domains.lower)]

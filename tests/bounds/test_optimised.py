@@ -45,7 +45,7 @@ from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import ClauseBatch, TightBounds
 from bough.bounds.linear import Region
 from bough.bounds.optimised import OptimisedBounds
-from bough.bounds.trees import Trees
+from bough.bounds.trees import Trees, TreeWork
 from bough.branching.babsr import BaBSR
 from bough.branching.filtered import Filtered
 from bough.budget import Deadline, OutOfTime
@@ -60,20 +60,22 @@ from bough.verdict.result import Verdict
 NEVER = Deadline.never()
 ROUNDING = 1e-9  # of the samples' own evaluation
 LONG = OptimisedBounds(ascent=Ascent(steps=40))
-TREES = replace(LONG, stages=(Trees(rounds=2, leaves=4), Trees(rounds=8, leaves=32)), trees_at_unsafe=Trees(rounds=4))
+TREES = replace(LONG, levels=(Trees(rounds=2, leaves=4), Trees(rounds=8, leaves=32)))
 kinds = st.sampled_from(tuple(KINDS))
 seeds = st.integers(0, 2**31)
 
 
 def root_of(policy: OptimisedBounds, network: Network, box: Box) -> Region:
-    """The whole box as a region, after all stages of the policy."""
+    """The whole box as a region, after all levels of trees of the policy."""
     region = policy.at_root(network, box, NEVER)
-    for stage in range(len(policy.stages)):
-        deeper = policy.deepened(network, region, stage, NEVER)
-        assert deeper is not None
-        region = deeper
-    assert policy.deepened(network, region, len(policy.stages), NEVER) is None
+    for trees in policy.levels:
+        region = policy.by_trees(network, region, everywhere(trees, region), NEVER) or region
     return region
+
+
+def everywhere(trees: Trees, region: Region, clauses: int = 1) -> TreeWork:
+    """Trees for every ReLU."""
+    return TreeWork(trees, torch.ones(clauses, region.bounds.lower.shape[1], dtype=torch.bool))
 
 
 def for_clause(policy: OptimisedBounds, network: Network, box: Box, query_clause: Clause) -> Bounds:
@@ -91,6 +93,9 @@ def for_rows(policy: OptimisedBounds, network: Network, region: Region, rows: Te
         return bounds
     for _ in range(3):
         clauses = replace(clauses, bounds=clause_bounds.tightened(clauses))
+    for trees in policy.levels:
+        work = everywhere(trees, region, len(offsets))
+        clauses = replace(clauses, bounds=clause_bounds.tightened(clauses, work))
     return clauses.bounds
 
 
@@ -108,7 +113,7 @@ def test_root_bounds_contain_samples_and_are_no_wider_than_those_inside(kind, se
     box = box_around(g, network.inputs)
     bounds = root_of(policy, network, box).bounds
     contains(bounds, relu_inputs_at(network, samples(box, 2000).numpy()))
-    for looser in (TightBounds(refresh=False), replace(policy, stages=())):
+    for looser in (TightBounds(refresh=False), replace(policy, levels=())):
         inner = looser.at_root(network, box, NEVER).bounds
         assert bool((bounds.lower >= inner.lower).all())
         assert bool((bounds.upper <= inner.upper).all())

@@ -2,14 +2,13 @@
 
 import itertools
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from tests.support import KINDS, Judged, ascend_in_float64, box_around, generator, hard_case
 
-from bough.bounds import trees
+from bough.bounds import dual, trees
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
 from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import TightBounds
@@ -25,7 +24,7 @@ from bough.verdict.result import Verdict
 
 NEVER = Deadline.never()
 PLAIN = OptimisedBounds()
-DEEP = OptimisedBounds(stages=(Trees(rounds=3, leaves=8), Trees(rounds=8, leaves=64)))
+DEEP = OptimisedBounds(levels=(Trees(rounds=3, leaves=8), Trees(rounds=8, leaves=64)))
 
 
 def grown(kind: str, seed: int, policy: Trees, which: slice = slice(None)) -> TreeLeaves:
@@ -115,18 +114,28 @@ def test_bounds_of_a_pattern_are_cut_at_zero():
     assert bounds.lower[1, 0] == -1
 
 
-@pytest.mark.parametrize("at_unsafe", [None, Trees(rounds=3, leaves=8)])
+@pytest.fixture
+def eager(monkeypatch):
+    """Trees for everything that is open, however few branches are foreseen."""
+    monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6)
+
+
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
-def test_verdicts_over_trees_are_enumerations(kind, at_unsafe):
-    policy = replace(DEEP, trees_at_unsafe=at_unsafe)
+@pytest.mark.parametrize("first", [1, 12])
+def test_verdicts_over_trees_are_enumerations(kind, first, monkeypatch):
+    """Whether trees are grown at the root, or for the first time after so many bounds of a search."""
+    monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6 if first == 1 else 10.0)
+    monkeypatch.setitem(dual.FEWEST_SIDES, "cpu", 16 if first == 1 else 1)
+    monkeypatch.setitem(dual.FIRST_TREES, "cpu", first)
     for seed in range(4):
         for safe in (True, False):
             case = hard_case(kind, seed, safe=safe)
-            judged = Judged(DualAscent(intermediate=policy), case, conditional=True)
+            judged = Judged(DualAscent(intermediate=DEEP), case, conditional=True)
             result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=8))
             assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
 
 
+@pytest.mark.usefixtures("eager")
 def test_trees_save_branches():
     saved = 0
     for seed in range(8):
@@ -139,24 +148,35 @@ def test_trees_save_branches():
     assert saved > 0
 
 
-@pytest.mark.parametrize(("owner", "method", "call"), [(Trees, "_children", 1), (DualSession, "_bound", 2)])
-def test_a_deadline_in_the_middle_of_a_stage_leaves_what_is_known(owner, method, call, monkeypatch):
+@pytest.mark.parametrize("end", [OutOfTime(), KeyboardInterrupt()], ids=["time", "ctrl-c"])
+@pytest.mark.parametrize("call", [0, 3])
+@pytest.mark.parametrize(
+    ("owner", "method"), [(Trees, "foreseen"), (Trees, "_children"), (DualSession, "_made"), (DualSession, "_bound")]
+)
+@pytest.mark.usefixtures("eager")
+def test_trees_that_are_ended_leave_what_is_known(owner, method, call, end, monkeypatch):
+    """Out of time, the search goes on over what the roots have; interrupted, the bound of the roots is reported."""
     problem = hard_case("dense", 5, safe=True).problem
     plain = search(Search(problem, DualAscent(intermediate=PLAIN), BaBSR(), NoAttack(), NEVER, batch=8))
     assert plain.branches
+    calls = itertools.count()
+    by_these, original = DualSession._by_these, getattr(owner, method)
 
-    calls = itertools.count(1)
-    original = getattr(owner, method)
+    def in_trees(*arguments: Any, **more: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, method, ending)
+            return by_these(*arguments, **more)
 
-    def out_of_time(*arguments: Any) -> Any:
+    def ending(*arguments: Any) -> Any:
         if next(calls) == call:
-            raise OutOfTime
+            raise end
         return original(*arguments)
 
-    monkeypatch.setattr(owner, method, out_of_time)
+    monkeypatch.setattr(DualSession, "_by_these", in_trees)
     result = search(Search(problem, DualAscent(intermediate=DEEP), BaBSR(), NoAttack(), NEVER, batch=8))
-    assert (result.verdict, result.branches, result.root_lower_bound) == (
-        plain.verdict,
-        plain.branches,
-        plain.root_lower_bound,
-    )
+    reached = next(calls) > call
+    interrupted = reached and isinstance(end, KeyboardInterrupt)
+    assert result.verdict is (Verdict.UNKNOWN if interrupted else Verdict.VERIFIED)
+    assert result.root_lower_bound >= plain.root_lower_bound
+    assert result.lower_bound >= plain.root_lower_bound
+    assert reached or call

@@ -23,7 +23,7 @@ from bough.verdict.check import Outcome, check
 from bough.verdict.check.claims import Claims
 
 Pattern = dict[int, int]  # ReLU -> 1 where it passes, 0 where it is blocked
-SEARCHES = [("dense", 0), ("dense", 5), ("convolutional", 20), ("residual", 5), ("pooled", 4), ("padded", 4)]
+SEARCHES = [("dense", 0), ("dense", 5), ("convolutional", 20), ("residual", 12), ("pooled", 4), ("padded", 4)]
 
 
 def lemma_of(

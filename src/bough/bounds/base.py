@@ -5,7 +5,7 @@ over (`AbstractSession.capabilities`), so that whoever needs one can see before 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
@@ -34,6 +34,7 @@ class Capability(Enum):
     INPUT_PARTS = "inputs that can be halved"
     SHADOW_PRICES = "an LP's shadow prices"
     UNSAFE_BOXES = "boxes around unsafe points"
+    DEEPER_ROOTS = "tighter roots for more work"
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +142,18 @@ class AbstractUnsafeBoxes(ABC):
         """
 
 
+class AbstractDeeperRoots(ABC):
+    """Knows tighter bounds of its roots, for more work."""
+
+    @abstractmethod
+    def deepened(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
+        """The roots again and again, each time with the bounds of more work, as long as it is likely to pay."""
+
+    @abstractmethod
+    def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
+        """Tighten what the open domains of a search stand on, if it is time to after so many bounds."""
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What a session can do beside bounding; None: it cannot."""
@@ -150,6 +163,7 @@ class Capabilities:
     evidence: AbstractEvidence | None = None
     input_parts: AbstractInputParts | None = None
     unsafe_boxes: AbstractUnsafeBoxes | None = None
+    deeper_roots: AbstractDeeperRoots | None = None
 
 
 class AbstractSession(ABC):
@@ -191,6 +205,15 @@ class AbstractSession(ABC):
     def notes(self) -> Mapping[str, float]:
         """Figures about this session's own work, for the record."""
         return {}
+
+
+def deepest_root(session: AbstractSession, cutoff: float, deadline: Deadline) -> Bounded:
+    """The session's roots after all the work on them that pays."""
+    roots = session.root(cutoff, deadline)
+    work = session.capabilities.deeper_roots
+    if work is not None:
+        *_, roots = [roots, *work.deepened(roots, cutoff, deadline)]
+    return roots
 
 
 class AbstractBounder(ABC):

@@ -5,8 +5,8 @@ are stored, and `linear.bound_clause` evaluates them on the network itself, in f
 subtracted, over ReLU bounds that were proved the same way: a domain is closed by that number only.
 """
 
-import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, final
@@ -15,9 +15,21 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from bough.bounds.ascent import Ascent, Chords, Climb, Climber, Duals, Functionals, evaluate, first_values, row_weights
+from bough.bounds.ascent import (
+    Ascended,
+    Ascent,
+    Chords,
+    Climb,
+    Climber,
+    Duals,
+    Functionals,
+    evaluate,
+    first_values,
+    row_weights,
+)
 from bough.bounds.base import (
     AbstractBounder,
+    AbstractDeeperRoots,
     AbstractEstimates,
     AbstractEvidence,
     AbstractRelaxations,
@@ -34,7 +46,7 @@ from bough.bounds.linear import Region, proved_rows
 from bough.bounds.lp import BasisNumbers, PlanetLP
 from bough.bounds.proof import PROOF_BYTES, by_duals
 from bough.bounds.reduced import Reduced, reduce
-from bough.bounds.trees import by_pattern
+from bough.bounds.trees import Trees, TreeWork, by_pattern, chord_losses
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Clock, Deadline, OutOfTime
 from bough.domain.arrays import Arrays
@@ -44,8 +56,17 @@ from bough.problem.problem import Problem
 
 MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
 LEAST_GAIN = 0.01  # by so much
-LEAST_STAGE_GAIN = 0.02  # of a root's bound, for which the next stage of ReLU bounds is worth its time
-ROOT_SHARE = 0.5  # of the time that is left, after which the root is not tightened any more
+ROOT_SHARE = 0.5  # of the time that is left, for tightening roots
+# Small trees at the root: how many bounds in all, how many for a branch that is foreseen, and what is too few.
+MOST_TREE_BOUNDS = {"cpu": 2e5, "cuda": 5e7}
+TREE_SHARE = {"cpu": 1.0, "cuda": 16.0}
+FIRST_TREES = {"cpu": 1 << 12, "cuda": 1 << 16}  # bounds of a search, after which more trees are tried
+TIGHTEN_SHARE = 0.25  # of the time that is left, for these
+FEWEST_SIDES = {"cpu": 16, "cuda": 256}
+PROBE = Trees(rounds=8, leaves=64)  # of a root's own functional, to foresee a search
+LEAST_TREE_GAIN = 0.05  # of a root's bound, for which the same trees at unsafe points, and larger ones, are tried
+LEAST_BOX_GAIN = 0.02  # of that, for which larger trees over the whole box are
+LARGE_GAIN = 0.25  # of that, after which they are before anything else
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
@@ -135,7 +156,9 @@ class _BoxAscent:
 
 
 @final
-class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, AbstractEvidence, AbstractUnsafeBoxes):
+class DualSession(
+    AbstractSession, AbstractEstimates, AbstractRelaxations, AbstractEvidence, AbstractUnsafeBoxes, AbstractDeeperRoots
+):
     """Dual ascent at work on one problem, on one device.
 
     A domain carries `Duals` over `slots`: the ReLUs that are ambiguous in some box.
@@ -163,11 +186,22 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         self._root_bounds = Bounds(empty, empty)
         self._own_lines = False
         self._notes: dict[str, float] = {}
+        self._clock = Clock.start()
+        self._regions: dict[int, Region] = {}  # boxes, with what is known all over them
+        self._clause_bounds: dict[int, AbstractClauseBounds | None] = {}
+        # Of trees: where they have got to, and what they go by.
+        self._deepest: Bounded | None = None
+        self._level = 0
+        self._boxes_gain = True
+        self._splitting = False
+        self._least_branches = 0.0
+        self._tightened = False  # whether what open domains stand on has changed
+        self._next_trees = FIRST_TREES[self._device.type]
 
     @property
     def capabilities(self) -> Capabilities:
         """All but halved inputs."""
-        return Capabilities(estimates=self, relaxations=self, evidence=self, unsafe_boxes=self)
+        return Capabilities(estimates=self, relaxations=self, evidence=self, unsafe_boxes=self, deeper_roots=self)
 
     def notes(self) -> Mapping[str, float]:
         """Time spent on root bounds and on capturing steps, and how many ReLUs the root left ambiguous."""
@@ -175,68 +209,163 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         return {**self._notes, "capture_seconds": captured}
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
-        """One domain per clause, ascended for longer, since every other domain starts from there.
-
-        Clauses that this leaves open get ReLU bounds of their own, and a second ascent over these.
-        """
-        clock = Clock.start()
+        """One domain per clause, ascended for longer where that is all, since every other domain starts from there."""
+        self._clock = Clock.start()
         policy = self._config.intermediate
         regions = {}
         for box in self._boxes.unique().tolist():
             whole = self._problem.property.boxes[box].on(self._device)
             self._begin(box)
             regions[box] = self._as_proved(box, policy.at_root(self._network, whole, deadline, self._witness))
-        self._stand_on(self._made(regions, deadline))
+        self._regions = regions
+        bounds = Bounds.concatenate([regions[clause.box].bounds for clause in self._problem.clauses])
+        self._stand_on(self._made(regions, deadline), bounds)
         # Where a second ascent follows, the first only tells which clauses need one.
         first = self._config.ascent if policy.conditional else self._config.at_root
         bounded = self._bound(self._roots(), first, cutoff, deadline)
-        self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
-        bounded = self._deepened(bounded, first, cutoff, deadline)
-        by_box = {box: policy.for_clauses(self._network, p.root, self._witness) for box, p in self._places.items()}
-        for _ in range(MOST_REPEATS):
-            left = (~(bounded.domains.lower > cutoff)).nonzero()[:, 0]
-            before = bounded.domains.lower[left]
-            if not len(left) or clock.seconds() > ROOT_SHARE * deadline.remaining():
-                break
-            try:
-                bounded = self._again(bounded, left, by_box, cutoff, deadline)
-            except OutOfTime:  # what the root has is a result; the search will stop by itself
-                break
-            if not bool((bounded.domains.lower[left] > before + LEAST_GAIN * before.abs()).any()):
-                break
-        self._notes["root_seconds"] = clock.seconds()
+        self._noted()
         return bounded
 
-    def _deepened(self, bounded: Bounded, ascent: Ascent, cutoff: float, deadline: Deadline) -> Bounded:
-        """Bound the roots again over ReLU bounds for which the policy takes longer, while that gains something."""
+    def deepened(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
+        """Roots over ReLU bounds of the clauses' own, then over bounds by trees, as long as either pays.
+
+        Time that runs out ends this: what the roots have is a result, and the search will stop by itself.
+        """
+        part = deadline.part(ROOT_SHARE)
+        self._deepest = roots
+        try:
+            for way in (self._by_rounds, self._by_trees):
+                for better in way(self._deepest, cutoff, part):
+                    self._deepest = better
+                    self._noted()
+                    yield better
+        except OutOfTime:
+            self._noted()
+        self._splitting = True
+
+    def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
+        """More trees, once a search took far more bounds than was foreseen; what is open stands on what they prove."""
+        if bounds < self._next_trees or self._deepest is None:
+            return
+        self._next_trees = 4 * bounds
+        self._least_branches = 2.0 * bounds
+        self._tightened = True
+        try:
+            for better in self._by_trees(self._deepest, cutoff, deadline.part(TIGHTEN_SHARE)):
+                self._deepest = better
+        except OutOfTime:
+            pass
+
+    def _noted(self) -> None:
+        self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
+        self._notes["root_seconds"] = self._clock.seconds()
+
+    def _by_rounds(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
+        """Single relaxations at the clauses' unsafe points."""
+        for _ in range(MOST_REPEATS):
+            left = _above(roots, cutoff)
+            if not len(left):
+                return
+            before = roots.domains.lower
+            roots = self._again(roots, left, cutoff, deadline)
+            yield roots
+            if _gain(before, roots, left) <= LEAST_GAIN:
+                return
+
+    def _by_trees(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
+        """Small trees, larger from level to level, while one level gains: over the whole box where several clauses are
+        open, then at unsafe points, again and again.
+        """
+        levels = self._config.intermediate.levels
+        while levels and self._level < len(levels) + MOST_REPEATS:
+            trees = levels[min(self._level, len(levels) - 1)]
+            gained = False
+            for repeat in range(MOST_REPEATS):
+                left = _above(roots, cutoff)
+                whole = self._boxes_gain and repeat == 0 and len(left) > 1
+                before = roots.domains.lower
+                better = self._by_these(trees, roots, left, cutoff, deadline, whole=whole)
+                if better is None:
+                    return
+                roots = better
+                yield roots
+                gain = _gain(before, roots, left)
+                gained |= gain > LEAST_TREE_GAIN
+                if whole:
+                    self._boxes_gain = gain > LEAST_BOX_GAIN
+                if gain > LARGE_GAIN if whole else gain <= LEAST_TREE_GAIN:
+                    break
+            self._level += 1
+            if not gained:
+                return
+
+    def _by_these(
+        self, trees: Trees, roots: Bounded, left: Tensor, cutoff: float, deadline: Deadline, *, whole: bool
+    ) -> Bounded | None:
+        """The roots over bounds by trees of the ReLUs that cost them most; None where that is not likely to pay.
+
+        The number of bounds is in proportion to what a search is foreseen to take, so no clock decides.
+        """
+        if not len(left) or not math.isfinite(cutoff):
+            return None
+        kind = self._device.type
+        clock = Clock.start()
+        branches, losses = self._foreseen(roots.domains[left], cutoff)
+        branches = max(branches, self._least_branches)
+        spent = self._notes.get("tree_bounds", 0.0)
+        sides = int(min(MOST_TREE_BOUNDS[kind] - spent, TREE_SHARE[kind] * branches) / (2 * trees.leaves))
+        if sides < FEWEST_SIDES[kind]:
+            return None
+        losses = losses.amax(dim=0, keepdim=True) if whole else losses
+        work = TreeWork(trees, _largest(losses, sides // 2))
+        if whole:
+            roots = self._over_boxes(roots, left, work, cutoff, deadline)
+        else:
+            roots = self._again(roots, left, cutoff, deadline, work)
+        self._notes["tree_bounds"] = spent + work.bounds
+        self._notes["tree_seconds"] = self._notes.get("tree_seconds", 0.0) + clock.seconds()
+        return roots
+
+    def _foreseen(self, roots: DomainBatch, cutoff: float) -> tuple[float, Tensor]:
+        """About how many branches a search takes, and what the chord of each ReLU costs each root, [roots, neurons]."""
+        branches = 0.0
+        losses = torch.zeros_like(roots.bounds.lower)
+        for place, rows in self._by_place(roots):
+            functionals, duals = self._functionals(place, roots[rows])
+            functionals = replace(functionals, offsets=functionals.offsets + cutoff)
+            climb = evaluate(place.climber, functionals, duals)
+            losses[rows[:, None], place.net.neurons] = chord_losses(climb, functionals).double()
+            value = climb.value[: len(rows)].clone()
+            branches += PROBE.foreseen(place.climber, functionals, Ascended(duals, value))
+        return branches, torch.where(roots.bounds.ambiguous(), losses, 0.0)
+
+    def _over_boxes(self, roots: Bounded, left: Tensor, work: TreeWork, cutoff: float, deadline: Deadline) -> Bounded:
+        """Bound some roots again over bounds by trees that hold in their whole boxes."""
         policy = self._config.intermediate
-        for stage in itertools.count():
-            places = dict(self._places)
-            left = ~(bounded.domains.lower > cutoff)
-            boxes = self._boxes[left].unique().tolist()
-            if not boxes:
-                return bounded
-            try:
-                deeper = {}
-                for box in boxes:
-                    self._begin(box)
-                    region = policy.deepened(self._network, places[box].root, stage, deadline, self._witness)
-                    if region is not None:
-                        deeper[box] = self._as_proved(box, region)
-                if not deeper:  # after the policy's last stage
-                    return bounded
-                self._stand_on(places | self._made(deeper, deadline))
-                better = self._bound(self._roots(), ascent, cutoff, deadline)
-            except OutOfTime:  # what the root has is a result
-                self._stand_on(places)
-                return bounded
-            self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
-            before = bounded.domains.lower
-            after = better.domains.lower
-            bounded = replace(better, domains=replace(better.domains, lower=torch.fmax(before, after)))
-            if not bool((after[left] - before[left] > LEAST_STAGE_GAIN * before[left].abs()).any()):
-                break
-        return bounded
+        boxes = self._boxes[left].unique().tolist()
+        deeper = {}
+        for box in boxes:
+            self._begin(box)
+            region = policy.by_trees(self._network, self._regions[box], work, deadline, self._witness)
+            if region is not None:
+                deeper[box] = self._as_proved(box, region)
+        regions = self._regions | deeper
+        bounds = Bounds.concatenate([regions[c.box].bounds for c in self._problem.clauses])
+        bounds = bounds.intersect(self._root_bounds)
+        if self._splitting:  # open domains stand on the networks as they are reduced
+            self._regions = regions
+            return self._over(bounds, roots, left, cutoff, deadline)
+        before = self._places, self._root_bounds
+        self._stand_on(self._places | self._made(deeper, deadline), bounds)
+        try:
+            fresh = replace(self._roots(), lower=roots.domains.lower)
+            better = self._bound(fresh[left], self._config.at_root, cutoff, deadline)
+        except OutOfTime:
+            self._stand_on(*before)
+            raise
+        self._regions = regions
+        self._clause_bounds.clear()
+        return _joined(fresh, left, better)
 
     def _begin(self, box: int) -> None:
         """What the policy tells the witness next is about this box."""
@@ -258,13 +387,13 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
             places[box] = _BoxAscent(region, Climber(net, capture=not self._config.intermediate.refreshes))
         return places
 
-    def _stand_on(self, places: dict[int, _BoxAscent]) -> None:
-        """Take these for the boxes of the roots."""
+    def _stand_on(self, places: dict[int, _BoxAscent], bounds: Bounds) -> None:
+        """Take these for the boxes of the roots, and these bounds [clauses, neurons]."""
         self._places = places
         self._slots = torch.cat([place.net.neurons for place in self._places.values()]).unique()
         sizes = [float(p.net.between.abs().max()) for p in self._places.values() if p.net.between.numel()]
         self._unit = max([s for s in sizes if s > 0], default=1.0)
-        self._root_bounds = Bounds.concatenate([self._places[c.box].root.bounds for c in self._problem.clauses])
+        self._root_bounds = bounds
 
     def _roots(self) -> DomainBatch:
         bounds = self._root_bounds
@@ -275,42 +404,47 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         )
 
     def _again(
-        self,
-        bounded: Bounded,
-        rows: Tensor,
-        by_box: Mapping[int, AbstractClauseBounds | None],
-        cutoff: float,
-        deadline: Deadline,
+        self, roots: Bounded, rows: Tensor, cutoff: float, deadline: Deadline, work: TreeWork | None = None
     ) -> Bounded:
-        """Bound some clauses again over bounds that hold at their unsafe points."""
+        """Bound some roots again over bounds that hold at their clauses' unsafe points."""
         lower, upper = self._root_bounds.lower.clone(), self._root_bounds.upper.clone()
-        for box, clause_bounds in by_box.items():
-            some = rows[self._boxes[rows] == box]
-            if len(some):
-                tight = self._root_bounds[some]
-                if clause_bounds is not None:
-                    tight = clause_bounds.tightened(
-                        ClauseBatch(some, self._rows[some], self._offsets[some], tight, deadline)
-                    )
-                if self._witness is not None:
-                    tight = self._witness.for_clauses(some).to(self._device)
-                lower[some], upper[some] = tight.lower, tight.upper
-        if torch.equal(lower, self._root_bounds.lower) and torch.equal(upper, self._root_bounds.upper):
-            return bounded
-        self._root_bounds = Bounds(lower, upper)
+        for box, place in self._places.items():
+            own = self._boxes[rows] == box
+            some = rows[own]
+            if not len(some):
+                continue
+            tight = self._root_bounds[some]
+            clause_bounds = self._at_unsafe(box, place)
+            if clause_bounds is not None:
+                clauses = ClauseBatch(some, self._rows[some], self._offsets[some], tight, deadline)
+                here = None if work is None else TreeWork(work.trees, work.chosen[own])
+                tight = clause_bounds.tightened(clauses, here)
+                if work is not None and here is not None:
+                    work.bounds += here.bounds
+            if self._witness is not None:
+                tight = self._witness.for_clauses(some).to(self._device)
+            lower[some], upper[some] = tight.lower, tight.upper
+        return self._over(Bounds(lower, upper), roots, rows, cutoff, deadline)
+
+    def _over(self, bounds: Bounds, roots: Bounded, rows: Tensor, cutoff: float, deadline: Deadline) -> Bounded:
+        """Bound some roots again over these bounds [clauses, neurons]."""
+        if torch.equal(bounds.lower, self._root_bounds.lower) and torch.equal(bounds.upper, self._root_bounds.upper):
+            return roots
+        self._root_bounds = bounds
         self._own_lines = True
-        domains = bounded.domains
+        domains = roots.domains
         duals = domains.carried(Duals)
         p = torch.where(self._root_bounds.ambiguous()[:, self._slots], duals.p, 0.0)
         domains = replace(domains, bounds=self._root_bounds, start=Duals(p, duals.logits))
         better = self._bound(domains[rows], self._config.at_root, cutoff, deadline)
-        columns = iter(better.domains.tensors())
-        joined = domains.map(lambda column: column.index_copy(0, rows, next(columns)))
-        joined = replace(joined, last_split=domains.last_split)
-        self._notes["root_ambiguous"] = float(joined.bounds.ambiguous()[rows].sum(dim=1).max())
-        return Bounded(
-            joined, torch.cat([bounded.points, better.points]), torch.cat([bounded.owners(), rows[better.owners()]])
-        )
+        return _joined(domains, rows, better)
+
+    def _at_unsafe(self, box: int, place: _BoxAscent) -> AbstractClauseBounds | None:
+        """What bounds ReLUs at unsafe points in a box, made when first needed."""
+        if box not in self._clause_bounds:
+            policy = self._config.intermediate
+            self._clause_bounds[box] = policy.for_clauses(self._network, place.root, self._witness)
+        return self._clause_bounds[box]
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Renew the ReLU bounds if that is the policy, ascend from the parents' duals and prove what was found."""
@@ -571,20 +705,48 @@ class DualSession(AbstractSession, AbstractEstimates, AbstractRelaxations, Abstr
         few = packed.signs
         p = packed.p.float().nan_to_num(0.0, 0.0, 0.0)
         p = torch.where(few != 0, p * self._unit, p)
+        # The root's bounds, cut at 0 where a ReLU was split.
+        bounds = by_pattern(self._root_bounds, clause, self._slots, few) if packed.bounds is None else packed.bounds
+        if self._tightened:  # what was a slope is no multiplier of a sign that became known since
+            p = torch.where((few == 0) & ~bounds.ambiguous()[:, self._slots], 0.0, p)
         logits = torch.where(self._logits[clause] == 0, packed.logits.float().nan_to_num(0.0), -torch.inf)
         signs = few.new_zeros(len(clause), self._network.neurons)
         signs[:, self._slots] = few
         return DomainBatch(
             clause=clause,
             signs=signs,
-            # The root's bounds, cut at 0 where a ReLU was split.
-            bounds=by_pattern(self._root_bounds, clause, self._slots, few) if packed.bounds is None else packed.bounds,
+            bounds=bounds,
             lower=packed.lower,
             functional=self._functional(clause, logits),
             depth=packed.depth.long(),
             last_split=torch.full((len(clause), 1), -1, device=self._device),
             start=Duals(p, logits),
         )
+
+
+def _above(roots: Bounded, cutoff: float) -> Tensor:
+    """The numbers of the roots that are open."""
+    return (~(roots.domains.lower > cutoff)).nonzero()[:, 0]
+
+
+def _gain(before: Tensor, roots: Bounded, rows: Tensor) -> float:
+    """The largest rise of some roots' bounds, relative to what they were."""
+    old, new = before[rows], roots.domains.lower[rows]
+    return float(((new - old) / old.abs()).nan_to_num(0.0, posinf=torch.inf).max())
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """A mask of the so many largest values; ties by their order."""
+    mask = torch.zeros_like(values, dtype=torch.bool).flatten()
+    mask[values.flatten().argsort(descending=True, stable=True)[:count]] = True
+    return mask.reshape(values.shape)
+
+
+def _joined(roots: DomainBatch, rows: Tensor, better: Bounded) -> Bounded:
+    """The roots with some of them as they were bounded last, and the points of these."""
+    columns = iter(better.domains.tensors())
+    joined = roots.map(lambda column: column.index_copy(0, rows, next(columns)))
+    return Bounded(replace(joined, last_split=roots.last_split), better.points, rows[better.owners()])
 
 
 def _blank(domains: DomainBatch) -> DomainBatch:

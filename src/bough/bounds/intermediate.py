@@ -25,6 +25,7 @@ from bough.problem.property import Box
 from bough.registry import Entry, Registry
 
 if TYPE_CHECKING:
+    from bough.bounds.trees import Trees, TreeWork
     from bough.bounds.witness import AbstractWitness
 
 REBUILD_THRESHOLD = 1e-4  # facts 2.3: linear bounds are rebuilt when intervals improved some ReLU by more than this
@@ -45,7 +46,7 @@ class AbstractClauseBounds(ABC):
     """Bounds of ReLUs over one box that need to hold at the unsafe points of a clause only."""
 
     @abstractmethod
-    def tightened(self, clauses: ClauseBatch) -> Bounds:
+    def tightened(self, clauses: ClauseBatch, work: "TreeWork | None" = None) -> Bounds:
         """Bounds [clauses, neurons] at the unsafe points of these clauses, at least as tight as those given."""
 
 
@@ -63,16 +64,21 @@ class AbstractIntermediate(ABC):
     ) -> Region:
         """Bounds of every ReLU over the whole box, as a region of one domain; a witness is told what proves them."""
 
-    def deepened(
+    @property
+    def levels(self) -> "tuple[Trees, ...]":
+        """The trees by which roots that stay open may be bounded, each larger than the last."""
+        return ()
+
+    def by_trees(
         self,
         network: Network,
         region: Region,
-        stage: int,
+        work: "TreeWork",
         deadline: Deadline,
         witness: "AbstractWitness | None" = None,
     ) -> Region | None:
-        """Tighter bounds over a region's box; each stage takes longer than the last, and there is a last one."""
-        del network, region, stage, deadline, witness
+        """The region with bounds by trees; None where that takes too long."""
+        del network, region, work, deadline, witness
         return None
 
     @property

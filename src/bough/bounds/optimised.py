@@ -25,9 +25,9 @@ from bough.bounds.linear import Region, bound_functionals, proved_rows
 from bough.bounds.proof import by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.relaxation import AbstractSlopes
-from bough.bounds.trees import TreeLeaves, Trees, by_pattern
+from bough.bounds.trees import TreeLeaves, Trees, TreeWork, by_pattern
 from bough.bounds.witness import AbstractWitness
-from bough.budget import Deadline
+from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds
 from bough.network.graph import Network
 from bough.problem.property import Box
@@ -51,8 +51,7 @@ class OptimisedBounds(AbstractIntermediate):
     # The last layer's at unsafe points after every split, too: dear, but it propagates constraints.
     refresh: bool = False
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
-    stages: tuple[Trees, ...] = ()  # one after the other, while a clause is open and the last one gained
-    trees_at_unsafe: Trees | None = None
+    levels: tuple[Trees, ...] = ()  # for roots that stay open, each larger than the last
 
     @property
     def slopes(self) -> AbstractSlopes:
@@ -64,25 +63,29 @@ class OptimisedBounds(AbstractIntermediate):
         region = self.inner.at_root(network, box, deadline)
         return self._ascended(network, region, deadline, witness, None) or region
 
-    def deepened(
+    def by_trees(
         self,
         network: Network,
         region: Region,
-        stage: int,
+        work: TreeWork,
         deadline: Deadline,
         witness: AbstractWitness | None = None,
     ) -> Region | None:
-        """Ambiguous ReLUs bounded again, layer after layer, over small trees."""
-        if stage >= len(self.stages):
-            return None
-        trees = self.stages[stage]
-        trees = replace(trees, ascent=replace(trees.ascent, deadline=deadline))
-        return self._ascended(network, region, deadline, witness, trees)
+        """Ambiguous ReLUs bounded again, layer after layer, the chosen ones over small trees."""
+        return self._ascended(network, region, deadline, witness, work)
 
     def _ascended(
-        self, network: Network, region: Region, deadline: Deadline, witness: AbstractWitness | None, trees: Trees | None
+        self,
+        network: Network,
+        region: Region,
+        deadline: Deadline,
+        witness: AbstractWitness | None,
+        work: TreeWork | None,
     ) -> Region | None:
-        """The region with bounds ascended layer after layer; None where that takes too many operations."""
+        """The region with bounds ascended layer after layer; None where that takes too many operations.
+
+        Trees that run out of time leave the layers before theirs bounded.
+        """
         net = reduce(network, region, deadline)
         steps = _affordable(net, self.ascent.steps, region.lower.device.type)
         if steps < FEWEST_STEPS:
@@ -90,7 +93,12 @@ class OptimisedBounds(AbstractIntermediate):
         ascent = replace(self.ascent, steps=steps, deadline=deadline)
         for k, part in enumerate(net.layers):
             if k > 0 and part.stop > part.start:
-                region = replace(region, bounds=_tightened(network, region, net, k, ascent, witness, trees))
+                try:
+                    region = replace(region, bounds=_tightened(network, region, net, k, ascent, witness, work))
+                except OutOfTime:
+                    if work is None:
+                        raise
+                    break
         return settled(network, region)
 
     @property
@@ -127,9 +135,8 @@ class OptimisedBounds(AbstractIntermediate):
 
 
 def by_trees() -> OptimisedBounds:
-    """The policy that takes longest: trees on every layer, in stages, and at unsafe points."""
-    stages = (Trees(rounds=4, leaves=16), Trees(rounds=8, leaves=64), Trees(rounds=12, leaves=256))
-    return OptimisedBounds(stages=stages, trees_at_unsafe=Trees(rounds=4, leaves=16, ascent=Ascent(steps=4)))
+    """The policy that goes on with small trees where a search would take long."""
+    return OptimisedBounds(levels=(Trees(4, 16), Trees(8, 64), Trees(12, 256), Trees(14, 512)))
 
 
 RELU_BOUNDS = (
@@ -155,11 +162,11 @@ class UnsafePointBounds(AbstractClauseBounds):
         self._policy, self._network, self._where, self._witness = policy, network, region, witness
         self._climber: Climber | None = None
         self._layers: list[slice] = []  # that still gain
-        # By the first ReLU of a chunk: the clauses' numbers, and duals [clauses, functionals, ...] where it was left.
+        # By the first ReLU of a layer: the clauses' numbers, and duals [clauses, functionals, ...] where it was left.
         self._last: dict[int, tuple[Tensor, Duals]] = {}
 
-    def tightened(self, clauses: ClauseBatch) -> Bounds:
-        """Bound layer after layer, for as many rounds as gain something."""
+    def tightened(self, clauses: ClauseBatch, work: TreeWork | None = None) -> Bounds:
+        """Bound layer after layer, for as many rounds as gain something, or once with trees."""
         region, bounds = self._where, clauses.bounds
         if self._climber is None:
             widest = region.bounds  # a region of several domains is reduced over all of them
@@ -169,6 +176,8 @@ class UnsafePointBounds(AbstractClauseBounds):
             self._layers = _worth_trying(net, len(clauses.offsets))
         if _affordable(self._climber.net, FEWEST_STEPS, region.lower.device.type) < FEWEST_STEPS:
             return bounds
+        if work is not None:
+            return self._by_trees(self._climber, clauses, work)
         for _ in range(self._policy.rounds):
             gaining = []
             for part in self._layers:
@@ -179,15 +188,20 @@ class UnsafePointBounds(AbstractClauseBounds):
             if not gaining or bool(bounds.empty().all()):
                 break
             self._layers = gaining
-        trees = self._policy.trees_at_unsafe
-        if trees is not None and not bool(bounds.empty().all()):
-            trees = replace(trees, ascent=replace(trees.ascent, deadline=clauses.deadline))
-            for part in self._climber.net.layers[1:]:  # measured: the first layer's gain less than they cost
-                if part.stop > part.start:
-                    bounds = self._layer(self._climber, part, replace(clauses, bounds=bounds), trees)
         return bounds
 
-    def _layer(self, climber: Climber, part: slice, clauses: ClauseBatch, trees: Trees | None = None) -> Bounds:
+    def _by_trees(self, climber: Climber, clauses: ClauseBatch, work: TreeWork) -> Bounds:
+        """Bound every layer but the first once, the chosen ReLUs over small trees, as long as there is time."""
+        bounds = clauses.bounds
+        for part in climber.net.layers[1:]:  # measured: trees of the first layer gain less than they cost
+            if part.stop > part.start and not bool(bounds.empty().all()):
+                try:
+                    bounds = self._layer(climber, part, replace(clauses, bounds=bounds), work)
+                except OutOfTime:
+                    break
+        return bounds
+
+    def _layer(self, climber: Climber, part: slice, clauses: ClauseBatch, work: TreeWork | None = None) -> Bounds:
         """The bounds [clauses, neurons] with those of one layer ascended, under the constraints of each clause.
 
         Each row enters with a multiplier g >= 0: z_j >= min of z_j + g (row @ y - offset) wherever the row holds.
@@ -200,8 +214,13 @@ class UnsafePointBounds(AbstractClauseBounds):
         low, high = lower[:, net.neurons], upper[:, net.neurons]
         signs = (low >= 0).to(torch.int8) - (high <= 0).to(torch.int8)
         ascent = replace(self._policy.at_unsafe, deadline=clauses.deadline)
-        for elements in torch.arange(part.start, part.stop, device=lower.device).split(max(1, CHUNK // 2 // number)):
+        last = self._begin(part, clauses, torch.where(high > -low, 1.0, 0.0))
+        layer = torch.arange(part.start, part.stop, device=lower.device)
+        if work is not None and part not in _worth_trying(net, number):  # there, the others follow the chosen ones
+            layer = layer[(work.chosen[:, net.neurons[part]] & (signs[:, part] == 0)).any(dim=0)]
+        for elements in layer.split(max(1, CHUNK // 2 // number)) if len(layer) else ():
             count = 2 * len(elements)  # functionals of a clause
+            at = torch.cat([elements - part.start, elements + (part.stop - 2 * part.start)])
             kind = torch.arange(number, device=lower.device).repeat_interleave(count)
             side = torch.cat([torch.ones_like(low[0, elements]), -torch.ones_like(low[0, elements])])[:, None]
             seed = side.new_zeros(count, len(net.neurons)).scatter(1, elements.repeat(2)[:, None], side)
@@ -213,12 +232,13 @@ class UnsafePointBounds(AbstractClauseBounds):
                 seed.float().repeat(number, 1),
                 cone=True,
             )
-            begin = self._begin(int(elements[0]), clauses, torch.where(high > -low, 1.0, 0.0), count)
             # A ReLU that the last round decided has a multiplier now, and begins without.
-            begin = Duals(torch.where(functionals.signs == 0, begin.p, 0.0), begin.logits)
+            begin = Duals(
+                torch.where(functionals.signs == 0, last.p[:, at].flatten(0, 1), 0.0), last.logits[:, at].flatten(0, 1)
+            )
             ascended = ascent.run(climber, functionals, begin)
             p, weights = (t.reshape(number, count, -1) for t in ascended.duals.tensors())
-            self._last[int(elements[0])] = clauses.numbers, Duals(p, weights)
+            last.p[:, at], last.logits[:, at] = p, weights
             numbers = net.neurons[elements]
             f = side.new_zeros(count, network.nodes[node].size).scatter(1, (numbers - first).repeat(2)[:, None], side)
             rule = by_duals(net, p.double(), signs[:, None])
@@ -226,18 +246,23 @@ class UnsafePointBounds(AbstractClauseBounds):
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
             proved = proved_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also).lower
-            if self._witness is not None and trees is None:
-                self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
-            if trees is not None:
-                ambiguous = (lower[:, numbers] < 0) & (upper[:, numbers] > 0)
-                sides = torch.cat([ambiguous, ambiguous], dim=1).flatten().nonzero()[:, 0]
+            wanted = torch.zeros_like(lower[:, numbers], dtype=torch.bool)
+            if work is not None:
+                wanted = (lower[:, numbers] < 0) & (upper[:, numbers] > 0) & work.chosen[:, numbers]
+            if self._witness is not None:  # a tree begins with what its functional's own duals prove
+                plain = proved.masked_fill(torch.cat([wanted, wanted], dim=1), -torch.inf)
+                self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), plain)
+            if work is not None:
+                sides = torch.cat([wanted, wanted], dim=1).flatten().nonzero()[:, 0]
                 prove = partial(self._proved, node, f, net, clauses, sides)
+                trees = replace(work.trees, ascent=replace(work.trees.ascent, deadline=clauses.deadline))
                 tell = None
                 if self._witness is not None:
                     told = _sides(numbers).repeat(number)[sides]
                     of = clauses.numbers[sides // count]
                     tell = partial(self._witness.by_trees, told, net.neurons, functionals.signs[sides], clauses=of)
-                least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, tell)
+                least, grown = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, tell)
+                work.bounds += grown
                 proved.view(-1)[sides] = torch.fmax(proved.view(-1)[sides], least)
             _tighten(lower, upper, numbers, proved)
         return Bounds(lower, upper)
@@ -256,14 +281,16 @@ class UnsafePointBounds(AbstractClauseBounds):
         proved = proved_rows(self._network, region, clauses.rows[clause], clauses.offsets[clause], weights, rule, also)
         return torch.where(pattern.empty(), torch.inf, proved.lower[:, 0])
 
-    def _begin(self, chunk: int, clauses: ClauseBatch, slopes: Tensor, count: int) -> Duals:
+    def _begin(self, part: slice, clauses: ClauseBatch, slopes: Tensor) -> Duals:
         """The last round's duals of the clauses that are still open; at first, plain slopes and small weights."""
-        # With fewer clauses, more ReLUs of each are bounded at once.
-        if chunk not in self._last or self._last[chunk][1].p.shape[1] != count:
-            p = slopes.float().repeat_interleave(count, dim=0)
-            return Duals(p, p.new_full((len(p), clauses.offsets.shape[1]), 0.1))
-        numbers, duals = self._last[chunk]
-        return duals[torch.searchsorted(numbers, clauses.numbers)].map(lambda t: t.flatten(0, 1))
+        if part.start in self._last:
+            numbers, duals = self._last[part.start]
+            duals = duals[torch.searchsorted(numbers, clauses.numbers)]
+        else:
+            p = slopes.float()[:, None].repeat(1, 2 * (part.stop - part.start), 1)
+            duals = Duals(p, p.new_full((*p.shape[:2], clauses.offsets.shape[1]), 0.1))
+        self._last[part.start] = clauses.numbers, duals
+        return duals
 
 
 def _affordable(net: Reduced, steps: int, device: str) -> int:
@@ -279,11 +306,11 @@ def _tightened(
     k: int,
     ascent: Ascent,
     witness: AbstractWitness | None,
-    trees: Trees | None = None,
+    work: TreeWork | None = None,
 ) -> Bounds:
     """The region's bounds with those of layer k ascended, standing on the bounds of the layers before.
 
-    With trees, each side of an ambiguous ReLU has the tree of its own functional.
+    With trees, each side of a chosen ReLU has the tree of its own functional.
     """
     start = net.layers[k].start
     low, high = region.bounds.lower[0, net.neurons], region.bounds.upper[0, net.neurons]
@@ -292,7 +319,11 @@ def _tightened(
     node, first = _home(network, net, net.layers[k])
     lower, upper = region.bounds.lower.clone(), region.bounds.upper.clone()
     layer = torch.arange(start, net.layers[k].stop, device=low.device)
-    for elements in layer[(low[layer] < 0) & (high[layer] > 0)].split(CHUNK // 2):
+    wanted = (low < 0) & (high > 0)
+    if work is not None:
+        wanted &= work.chosen[0, net.neurons]
+    layer = layer[wanted[layer]]
+    for elements in layer.split(CHUNK // 2) if len(layer) else ():
         ascent.deadline.check()
         cut = _cut(net, k, elements, low, high).to(low.device, torch.float32)
         eye = torch.eye(len(elements), device=low.device)
@@ -308,20 +339,21 @@ def _tightened(
         f.scatter_(1, (numbers - first).repeat(2)[:, None], rows.sum(dim=2, dtype=torch.float64))
         rule = by_duals(cut, p[None].double(), signs[None])
         proved = bound_functionals(network, region, node, f[None], rule).lower
-        if witness is not None and trees is None:
-            witness.ascended(numbers, cut.neurons, p, proved[0])
         _tighten(lower, upper, numbers, proved)
-        if trees is not None:
-            ambiguous = (lower[0, numbers] < 0) & (upper[0, numbers] > 0)
-            sides = torch.cat([ambiguous, ambiguous]).nonzero()[:, 0]
+        left = torch.zeros_like(numbers, dtype=torch.bool)
+        if work is not None:
+            left = (lower[0, numbers] < 0) & (upper[0, numbers] > 0)
+        if witness is not None:  # a tree begins with what its functional's own duals prove
+            witness.ascended(numbers, cut.neurons, p, proved[0].masked_fill(torch.cat([left, left]), -torch.inf))
+        if work is not None:
+            sides = torch.cat([left, left]).nonzero()[:, 0]
             prove = partial(_proved, network, region, node, f[sides], cut)
+            trees = replace(work.trees, ascent=replace(work.trees.ascent, deadline=ascent.deadline))
             tell = None
-            if witness is not None:  # a tree begins with what its functional's own duals prove
-                plain = (~ambiguous).nonzero()[:, 0]
-                both = torch.cat([plain, len(numbers) + plain])
-                witness.ascended(numbers[plain], cut.neurons, p[both], proved[0, both])
+            if witness is not None:
                 tell = partial(witness.by_trees, _sides(numbers)[sides], cut.neurons, functionals.signs[sides])
-            least = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, tell)
+            least, grown = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, tell)
+            work.bounds += grown
             proved[0, sides] = least
             _tighten(lower, upper, numbers, proved)
     return Bounds(lower, upper)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bough.bounds.base import AbstractSession
+from bough.bounds.base import AbstractSession, deepest_root
 from bough.branching.base import AbstractBrancher
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import DomainBatch
@@ -154,7 +154,7 @@ def roll_out(problem: Problem, name: str, plan: Plan, grower: Grower, most: floa
     What time does not suffice for is left out.
     """
     try:
-        tree = grower.tree(grower.session.root(0.0, grower.deadline).domains, most)
+        tree = grower.tree(deepest_root(grower.session, 0.0, grower.deadline).domains, most)
         rows = spread(tree, plan.samples, plan.largest, plan.luck(name, "trees"))
         samples = _samples(problem, grower, tree, rows, plan.rollouts) if len(rows) else None
     except OutOfTime:

@@ -73,7 +73,8 @@ class ProgressLine(AbstractObserver):
 def progress_text(state: "SearchState", seconds: float) -> str:
     """The line for one state."""
     if not state.started:
-        return f"bounding the root   {seconds:.0f} s"
+        known = "" if state.roots is None else f"   bound {state.root_lower:.4g}"
+        return f"bounding the root{known}   {seconds:.0f} s"
     bound = f"{state.lower:.4g}" if math.isfinite(state.lower) else "-"
     return (
         f"{len(state.frontier)} open domains   bound {bound} (root {state.root_lower:.4g})   "

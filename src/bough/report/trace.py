@@ -103,9 +103,9 @@ class TraceWriter(AbstractObserver):
         figures = {
             "step": self._steps,
             "seconds": round(seconds, 6),
-            "lower": finite(state.lower) if state.started else None,
+            "lower": finite(state.lower),
             "upper": finite(state.upper),
-            "open": len(state.frontier),
+            "open": state.open_domains,
             "branches": state.branches,
             "bounds": state.bounds,
         }

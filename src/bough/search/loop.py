@@ -5,6 +5,7 @@ decide the sign only (the paper's Appendix A), the cutoff is 0 and the search st
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -67,14 +68,23 @@ class SearchState:
     depth: int = 0
     attacked: int = 0  # how often the falsifier was run
     attack_seconds: float = 0.0
-    started: bool = False  # whether the root was bounded
+    roots: Bounded | None = None  # while there is more work on them
+    deeper: Iterator[Bounded] = field(default_factory=lambda: iter(()))  # that work
+    started: bool = False  # whether the roots are done
     float32_error: float = 0.0  # largest error of a float32 run in the last domains that were to be closed
     deciding: Stopwatch = field(default_factory=Stopwatch)  # the rule's time, without children that the search keeps
 
     @property
     def lower(self) -> float:
         """The lower bound on the least margin over all domains."""
-        return min(self.frontier.lowest, self.least_stuck, self.least_closed)
+        if self.roots is not None:
+            return self.root_lower
+        return min(self.frontier.lowest, self.least_stuck, self.least_closed) if self.started else -math.inf
+
+    @property
+    def open_domains(self) -> int:
+        """How many domains are open."""
+        return len(self.frontier) + (0 if self.roots is None else len(self.roots.domains))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +145,12 @@ def _next(run: Search, session: AbstractSession, state: SearchState) -> SearchSt
     next_attack = 0 if state.attacked == 0 else 1000 * 100.0**state.attacked
     if state.bounds >= next_attack:
         return attack(run, state)
-    return step(run, session, state) if state.started else init(run, session, state)
+    if state.started:
+        work = session.capabilities.deeper_roots
+        if work is not None:
+            work.tighten(state.bounds, _aim(run, state), run.deadline)
+        return step(run, session, state)
+    return init(run, session, state) if state.roots is None else deepen(run, session, state, state.roots)
 
 
 def attack(run: Search, state: SearchState) -> SearchState:
@@ -152,9 +167,34 @@ def attack(run: Search, state: SearchState) -> SearchState:
 
 def init(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
     """Bound the root of every clause (Algorithm 1, lines 2-4)."""
-    bounded = session.root(_aim(run, state), run.deadline)
-    state = _absorb(run, session, replace(state, started=True), bounded)
-    return replace(state, root_lower=float(bounded.domains.lower.min()))
+    cutoff = _aim(run, state)
+    roots = session.root(cutoff, run.deadline)
+    work = session.capabilities.deeper_roots
+    state = _try_roots(run, state, roots)
+    if work is None or finished(run, state):
+        return _begin(run, session, state, roots)
+    return replace(state, roots=roots, deeper=work.deepened(roots, cutoff, run.deadline))
+
+
+def deepen(run: Search, session: AbstractSession, state: SearchState, roots: Bounded) -> SearchState:
+    """Bound the roots again, by more work, as long as the session says that this pays."""
+    better = next(state.deeper, None)
+    if better is None:
+        return _begin(run, session, state, roots)
+    state = _try_roots(run, state, better)
+    return _begin(run, session, state, better) if finished(run, state) else replace(state, roots=better)
+
+
+def _try_roots(run: Search, state: SearchState, roots: Bounded) -> SearchState:
+    """The state after the roots' points were tried."""
+    state = _try_points(run, state, run.boxes[roots.domains.clause[roots.owners()].cpu()], roots.points)
+    return replace(state, root_lower=float(roots.domains.lower.min()))
+
+
+def _begin(run: Search, session: AbstractSession, state: SearchState, roots: Bounded) -> SearchState:
+    """Close or open the roots, whose points have been tried; what is open may be split from now on."""
+    tried = Bounded(roots.domains, roots.points[:0], roots.owners()[:0])
+    return _absorb(run, session, replace(state, roots=None, started=True), tried)
 
 
 def step(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
@@ -208,13 +248,13 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
         verdict=verdict,
         reason=why,
         counterexample=state.counterexample,
-        lower_bound=state.lower if state.started else float("-inf"),
+        lower_bound=state.lower,
         upper_bound=state.upper,
         root_lower_bound=state.root_lower,
         branches=state.branches,
         bounds=state.bounds,
         depth=state.depth,
-        open_domains=len(state.frontier) + state.stuck_domains,
+        open_domains=state.open_domains + state.stuck_domains,
         seconds=run.deadline.elapsed(),
         attack_seconds=state.attack_seconds,
     )

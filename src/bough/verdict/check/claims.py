@@ -51,7 +51,12 @@ class Claims:
     def of_clause(self, clause: int) -> Where:
         """The box of a clause, with bounds that hold wherever the clause is unsafe."""
         regions = self.root(self.clauses[clause].box)
-        return regions.with_bounds(*self._own[clause]) if clause in self._own else regions
+        if clause not in self._own:
+            return regions
+        lower, upper = self._own[clause]
+        # What was learnt of the box since holds there, too.
+        lower = np.where(regions.lower > lower, regions.lower, lower)
+        return regions.with_bounds(lower, np.where(regions.upper < upper, regions.upper, upper))
 
     def learn(self, lemma: Lemma | TreeLemma) -> None:
         """Derive the bounds of a lemma and believe them."""
