@@ -1,7 +1,7 @@
 """Corruptions of real certificates: every one that breaks the proof has to be rejected by the checker.
 
     BOUGH_DATA=... python soundness/corrupt.py --certificates DIR --out FILE.jsonl [--count 1000] [--seed 0]
-    [--seconds 100]
+    [--seconds 100] [--only WORD]
 
 Certificates of the instances below are made first, once (`--limit` seconds each), and must be valid. Corruption number
 n depends on the seed, n and the certificates alone; what is in FILE is not repeated, so that the same command goes on
@@ -36,18 +36,22 @@ from bough.options import Options
 from bough.problem.problem import Problem
 from bough.verdict.certificate import VERDICTS, End, read
 from bough.verdict.check import Outcome, check
-from soundness.damage import KINDS, Damaged, Kind, Subject
+from soundness import damage
+from soundness.damage import Damaged, Kind, Subject
+from soundness.damage_trees import TREE_KINDS
 
 SETS: dict[str, tuple[int, ...]] = {  # which lines of a list: solved in seconds, most of them verified
     "sat_relu": (1, 9, 13, 21, 35, 37, 55, 71),
     "collins_rul_cnn_2022": (1, 2, 5, 9, 13, 20),
     "acasxu_2023": (0, 20, 47, 60, 100, 110, 120, 140, 145, 150),
 }
+TREES: dict[str, tuple[int, ...]] = {"mnist_fc": (25, 39, 41, 56)}  # the same, by ReLU bounds over trees of splits
 MNIST = ("mnist_base", "mnist_wide", "mnist_deep")  # of each the first few properties of the package's table
 OF_MNIST = 3
 REJECTED = ("invalid", "unreadable", "incomplete")
 COLUMNS = ("tried", *REJECTED, "still a proof", "ACCEPTED", "CRASHED")
 TRIES = 40  # draws of a certificate until one has what a kind of damage needs
+KINDS = (*damage.KINDS, *TREE_KINDS)
 Entry = dict[str, Any]
 
 
@@ -58,16 +62,18 @@ class Question:
     name: str
     network: Path
     property: Path
+    relu_bounds: str = "auto"
 
 
 def questions(data: Path, folder: Path) -> list[Question]:
     """The instances whose certificates are spoilt; properties of MNIST are written to a folder."""
     chosen = []
-    for name, lines in SETS.items():
-        listed = read_list(data / "vnncomp" / name / "instances.csv")
-        for line in lines:
-            row = listed[line].instance
-            chosen.append(Question(f"{name}-{line}", row.network, row.property))
+    for sets, relu_bounds in ((SETS, "auto"), (TREES, "trees")):
+        for name, lines in sets.items():
+            listed = read_list(data / "vnncomp" / name / "instances.csv")
+            for line in lines:
+                row = listed[line].instance
+                chosen.append(Question(f"{name}-{line}", row.network, row.property, relu_bounds))
     return chosen + list(_of_mnist(folder))
 
 
@@ -91,7 +97,7 @@ def made(question: Question, folder: Path, limit: float) -> Subject | None:
     problem = load_problem(load_network(question.network), question.property)
     if not path.exists():
         partial = path.with_suffix(".partial")
-        solve(problem, Options(timeout=limit, device="cpu", certificate=partial))
+        solve(problem, Options(timeout=limit, device="cpu", certificate=partial, intermediate=question.relu_bounds))
         report = check(problem, partial)
         if report.outcome is Outcome.INVALID:
             raise SystemExit(f"{partial}: {report}; a certificate as it was written must be valid")
@@ -178,7 +184,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no corruption is begun after so many")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds for the search of a certificate")
+    parser.add_argument("--only", default="", help="kinds of damage whose names begin so")
     options = parser.parse_args()
+    kinds = [kind for kind in KINDS if kind.name.startswith(options.only)]
     torch.set_num_threads(1)
     began, done = time.monotonic(), []
     if options.out.exists():
@@ -193,7 +201,7 @@ def main() -> int:
     left = [n for n in range(options.count) if (options.seed, n) not in finished]
     with tempfile.TemporaryDirectory() as folder, options.out.open("a") as out:
         while left and time.monotonic() - began < options.seconds:
-            entry = corrupted(left.pop(0), options.seed, subjects, Path(folder) / "proof")
+            entry = corrupted(left.pop(0), options.seed, subjects, Path(folder) / "proof", kinds)
             done.append(entry)
             out.write(json.dumps(entry) + "\n")
             out.flush()

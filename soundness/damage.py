@@ -1,12 +1,14 @@
 """Ways to spoil a certificate, each with the reason for which it is no proof any more; `corrupt.py` tries them.
 
+Those about bounds by trees of splits are in `damage_trees.py`.
+
 What is stored are multipliers, and any multipliers prove something: a change can leave a proof. So every change here
 comes with evidence that does not come from the checker:
 
     bytes     the file was changed and its checksums were not
     hash      the question in the file is about another network or property than the one it is checked against
     form      the file says what no certificate may say
-    gap       a sign pattern, or a point of the box, that no leaf of its clause holds
+    gap       a sign pattern, or a point of the box, that no leaf of its clause holds, or no pattern of a bound
     unsafe    the problem has an unsafe point, so that nothing proves it
     point     the counterexample is none
     numbers   the second opinion (`second.py`) finds a leaf whose bound is not above 0
@@ -41,6 +43,7 @@ from bough.verdict.certificate import (
     Lemma,
     Point,
     ProblemHashes,
+    TreeLemma,
     framed,
 )
 from soundness.second import TOLERANCE, Opinion, entries
@@ -63,7 +66,7 @@ class Subject:
     def opinion(self) -> Opinion:
         """What a second opinion knows of the problem; the root's bounds are kept."""
         opinion = Opinion(self.problem)
-        opinion.keep([chunk for chunk in self.chunks if isinstance(chunk, Lemma)])
+        opinion.keep([chunk for chunk in self.chunks if isinstance(chunk, Lemma | TreeLemma)])
         return opinion
 
     @cached_property
@@ -438,8 +441,10 @@ def _deeper(subject: Subject, leaf: tuple[int, int], random: Random) -> list[Chu
 # Other numbers, with new checksums
 
 
-def _numbers(name: str, change: Callable[[Subject, Random], tuple[list[Chunk], list[tuple[int, int]]] | None]) -> Kind:
-    """A change of numbers in some leaves, or in a lemma (then all leaves count)."""
+def by_numbers(
+    name: str, change: Callable[[Subject, Random], tuple[list[Chunk], list[tuple[int, int]]] | None]
+) -> Kind:
+    """A change of numbers in some leaves, or in a lemma: then all leaves count."""
 
     def make(subject: Subject, random: Random, _: list[Subject]) -> Damaged | None:
         if subject.verdict != "verified":
@@ -571,7 +576,9 @@ def _no_root(subject: Subject, random: Random) -> tuple[list[Chunk], list[tuple[
 # What no certificate may say
 
 
-def _form(name: str, change: Callable[[Subject, Random], bytes | None]) -> Kind:
+def by_form(name: str, change: Callable[[Subject, Random], bytes | None]) -> Kind:
+    """A change after which the file says what it may not."""
+
     def make(subject: Subject, random: Random, _: list[Subject]) -> Damaged | None:
         data = change(subject, random)
         return None if data is None else Damaged(data, "form", subject.problem)
@@ -586,30 +593,31 @@ def _impossible(subject: Subject, random: Random) -> bytes | None:
     at, k = subject.leaves[int(random.integers(len(subject.leaves)))]
     leaves, problem = _mine(subject, (at, k)), subject.problem
     changes: list[dict[str, Any]] = [
-        {"weights": _put(leaves.weights, k, float(random.choice([-1.0, -1e-9, np.nan, np.inf])))},
-        {"kind": _put(leaves.kind, k, int(random.integers(5, 256)))},
-        {"clause": _put(leaves.clause, k, len(problem.clauses) + int(random.integers(1000)))},
-        {"vector": _put(leaves.vector, k, 1_000_000)},
-        {"splits": _put(leaves.splits, k, int(leaves.splits[k]) + 1 + int(random.integers(1 << 20)))},
-        {"halvings": _put(leaves.halvings, k, int(leaves.halvings[k]) + 1)},
+        {"weights": put(leaves.weights, k, float(random.choice([-1.0, -1e-9, np.nan, np.inf])))},
+        {"kind": put(leaves.kind, k, int(random.integers(5, 256)))},
+        {"clause": put(leaves.clause, k, len(problem.clauses) + int(random.integers(1000)))},
+        {"vector": put(leaves.vector, k, 1_000_000)},
+        {"splits": put(leaves.splits, k, int(leaves.splits[k]) + 1 + int(random.integers(1 << 20)))},
+        {"halvings": put(leaves.halvings, k, int(leaves.halvings[k]) + 1)},
     ]
     if len(leaves.literals):
         j = int(random.integers(len(leaves.literals)))
         changes += [
-            {"literals": _put(leaves.literals, j, 2 * problem.network.neurons + int(random.integers(1 << 20)))},
-            {"signs": _put(leaves.signs, j, float(random.choice([np.nan, np.inf, -np.inf])))},
+            {"literals": put(leaves.literals, j, 2 * problem.network.neurons + int(random.integers(1 << 20)))},
+            {"signs": put(leaves.signs, j, float(random.choice([np.nan, np.inf, -np.inf])))},
         ]
     if len(leaves.inputs):
         j = int(random.integers(len(leaves.inputs)))
         changes += [
-            {"inputs": _put(leaves.inputs, j, problem.network.inputs + int(random.integers(99)))},
-            {"times": _put(leaves.times, j, int(random.choice([0, 65, 255])))},
+            {"inputs": put(leaves.inputs, j, problem.network.inputs + int(random.integers(99)))},
+            {"times": put(leaves.times, j, int(random.choice([0, 65, 255])))},
         ]
     new = replace(leaves, **changes[int(random.integers(len(changes)))])
     return sealed(with_chunk(subject, at, new), subject.verdict)
 
 
-def _put(array: Any, k: int, value: float) -> Any:
+def put(array: Any, k: int | tuple[int, ...], value: float) -> Any:
+    """The array with one number changed."""
     new = array.copy()
     new[k] = value
     return new
@@ -685,18 +693,18 @@ KINDS: tuple[Kind, ...] = (
     _tree("split by another ReLU or input", _another_relu),
     _tree("leaf of another clause", _another_clause),
     _tree("one half of a leaf", _deeper),
-    _numbers("all multipliers of splits", _of_leaf(_other_multipliers)),
-    _numbers("one multiplier of a split", _of_leaf(_one_multiplier)),
-    _numbers("no weights", _of_leaf(_no_weights)),
-    _numbers("weight on another row", _of_leaf(_other_row)),
-    _numbers("slopes or multipliers of a leaf", _of_leaf(_other_slopes)),
-    _numbers("leaf said to be empty", _of_leaf(_said_empty)),
-    _numbers("splits forgotten", _of_leaf(_forgotten_split)),
-    _numbers("root slopes at random", _other_root),
-    _numbers("root bounds left out", _no_root),
-    _form("impossible number", _impossible),
-    _form("wrong count of leaves", _other_count),
-    _form("another verdict", _other_verdict),
-    _form("a second question", _two_questions),
+    by_numbers("all multipliers of splits", _of_leaf(_other_multipliers)),
+    by_numbers("one multiplier of a split", _of_leaf(_one_multiplier)),
+    by_numbers("no weights", _of_leaf(_no_weights)),
+    by_numbers("weight on another row", _of_leaf(_other_row)),
+    by_numbers("slopes or multipliers of a leaf", _of_leaf(_other_slopes)),
+    by_numbers("leaf said to be empty", _of_leaf(_said_empty)),
+    by_numbers("splits forgotten", _of_leaf(_forgotten_split)),
+    by_numbers("root slopes at random", _other_root),
+    by_numbers("root bounds left out", _no_root),
+    by_form("impossible number", _impossible),
+    by_form("wrong count of leaves", _other_count),
+    by_form("another verdict", _other_verdict),
+    by_form("a second question", _two_questions),
     Kind("another counterexample", _other_point),
 )

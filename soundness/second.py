@@ -17,7 +17,7 @@ from torch import Tensor
 from bough.network.graph import Network
 from bough.network.ops import Relu
 from bough.problem.problem import Problem
-from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, SLOPES, Chunk, Leaves, Lemma
+from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, SLOPES, Chunk, Leaves, Lemma, TreeLemma
 
 TOLERANCE = 1e-7  # of bounds whose terms are about 1
 ELEMENTS = 1 << 21  # of the widest node at once
@@ -76,7 +76,9 @@ class Opinion:
 
     problem: Problem
     roots: dict[int, Region] = field(default_factory=dict)  # as they are without any lemma
-    kept: tuple[list[Lemma], dict[int, Region]] | None = None  # lemmas that come again and again, and what they give
+    kept: tuple[list[Lemma | TreeLemma], dict[int, Region]] | None = (
+        None  # lemmas that come again and again, and what they give
+    )
 
     @property
     def network(self) -> Network:
@@ -185,7 +187,7 @@ class Opinion:
             self.roots[box] = region
         return self.roots[box]
 
-    def learnt(self, lemmas: list[Lemma]) -> dict[int, Region]:
+    def learnt(self, lemmas: list[Lemma | TreeLemma]) -> dict[int, Region]:
         """The region of every clause, after all lemmas."""
         boxes: dict[int, Region] = {}
         own: dict[int, tuple[Tensor, Tensor]] = {}
@@ -193,20 +195,23 @@ class Opinion:
         def of_clause(k: int) -> Region:
             box = self.problem.property.clauses[k].box
             region = boxes.get(box, self.root(box))
-            return region if k not in own else replace(region, lower=own[k][0], upper=own[k][1])
+            return region if k not in own else region.with_bounds(*own[k])
 
         for lemma in lemmas:
             box, clause = int(lemma.head[0]), int(lemma.head[1]) - 1
             region = boxes.get(box, self.root(box)) if clause < 0 else of_clause(clause)
-            for i in self.network.relus:
-                region = self._by_lemma(region, lemma, i, clause)
+            if isinstance(lemma, TreeLemma):
+                region = self._by_trees(region, lemma, clause)
+            else:
+                for i in self.network.relus:
+                    region = self._by_lemma(region, lemma, i, clause)
             if clause < 0:
                 boxes[box] = self.enclosed(region)
             else:
                 own[clause] = region.lower, region.upper
         return {k: of_clause(k) for k in range(len(self.problem.clauses))}
 
-    def keep(self, lemmas: list[Lemma]) -> None:
+    def keep(self, lemmas: list[Lemma | TreeLemma]) -> None:
         """Remember what these give."""
         self.kept = lemmas, self.learnt(lemmas)
 
@@ -233,6 +238,51 @@ class Opinion:
                 bounds[0, k] = torch.maximum(bounds[0, k], bound) if sign > 0 else torch.minimum(bounds[0, k], bound)
         return region.with_bounds(lower, upper)
 
+    def _by_trees(self, region: Region, lemma: TreeLemma, clause: int) -> Region:
+        """With every side bounded by its worst pattern; a side whose patterns leave a gap says nothing."""
+        patterns: dict[int, list[int]] = {}
+        for k, side in enumerate(lemma.sides.astype(int).tolist()):
+            patterns.setdefault(side, []).append(k)
+        lower, upper = region.lower.clone(), region.upper.clone()
+        for side, members in patterns.items():
+            if not covers([{a >> 1: a & 1 for a, _ in splits_of(lemma, k)} for k in members]):
+                continue
+            neuron, least = side >> 1, min(self._pattern(region, lemma, k, clause) for k in members)
+            if least == np.inf:
+                continue  # known bounds contradict each other anyway
+            if side & 1:
+                upper[0, neuron] = min(float(upper[0, neuron]), -least)
+            else:
+                lower[0, neuron] = max(float(lower[0, neuron]), least)
+        return region.with_bounds(lower, upper)
+
+    def _pattern(self, region: Region, lemma: TreeLemma, k: int, clause: int) -> float:
+        """The bound of one side's functional where one pattern's splits hold."""
+        lower, upper = region.lower.clone(), region.upper.clone()
+        splits = splits_of(lemma, k)
+        for literal, _ in splits:
+            side, keep = (lower, max) if literal & 1 else (upper, min)
+            side[0, literal >> 1] = keep(0.0, float(side[0, literal >> 1]))
+        inside = replace(region, lower=lower, upper=upper)
+        if bool(inside.empty[0]):
+            return np.inf
+        neuron, sign = int(lemma.sides[k]) >> 1, -1.0 if int(lemma.sides[k]) & 1 else 1.0
+        relu = next(i for i in self.network.relus if neuron in range(*self.network.slices[i].indices(1 << 40)))
+        source, at = self.network.nodes[relu].inputs[0], neuron - self.network.slices[relu].start
+        slope, multiplier = slopes_of(inside, ADAPTIVE), torch.zeros_like(lower)
+        slope[0, torch.from_numpy(lemma.slots.astype(np.int64))] = torch.from_numpy(
+            lemma.slopes[int(lemma.vector[k])] / 255.0
+        )
+        for literal, value in splits:
+            multiplier[0, literal >> 1] = value
+
+        def objective(values: list[Tensor]) -> Tensor:
+            value = sign * values[source].flatten(1)[:, at]
+            return value if clause < 0 else value + self._rows(clause, lemma.weights[k : k + 1], values)
+
+        last = source if clause < 0 else len(self.network.nodes) - 1
+        return float(self.least(inside, objective, Slopes(slope, multiplier), last)[0])
+
     def _rows(self, clause: int, weights: np.ndarray[Any, Any], values: list[Tensor]) -> Tensor:
         """`weights . (A y - b)`, a row each."""
         target = self.problem.clauses[clause]
@@ -246,7 +296,7 @@ class Opinion:
 
         The first bound that is not greater than `above` is the last one.
         """
-        lemmas = [c for c in chunks if isinstance(c, Lemma)]
+        lemmas = [c for c in chunks if isinstance(c, Lemma | TreeLemma)]
         same = self.kept is not None and [id(c) for c in lemmas] == [id(c) for c in self.kept[0]]
         clauses = self.kept[1] if self.kept is not None and same else self.learnt(lemmas)
         proved = {}
@@ -363,6 +413,24 @@ def entries(leaves: Leaves, k: int) -> tuple[list[tuple[int, float]], list[tuple
     some = slice(first, first + count)
     columns = (leaves.inputs[some], leaves.times[some], leaves.halves[some])
     return splits, [(int(i), int(t), int(h)) for i, t, h in zip(*columns, strict=True)]
+
+
+def splits_of(lemma: TreeLemma, k: int) -> list[tuple[int, float]]:
+    """The splits (literal, multiplier) of one pattern."""
+    first, count = int(lemma.splits[:k].sum(dtype=np.int64)), int(lemma.splits[k])
+    some = slice(first, first + count)
+    return [(int(a), float(b)) for a, b in zip(lemma.literals[some], lemma.signs[some], strict=True)]
+
+
+def covers(patterns: list[dict[int, int]]) -> bool:
+    """Whether every combination of signs agrees with a pattern, a tree or not: by cases, for one ReLU after another."""
+    if any(not pattern for pattern in patterns):
+        return True
+    if not patterns:
+        return False
+    some = next(iter(patterns[0]))
+    cases = ([p for p in patterns if p.get(some, side) == side] for side in (0, 1))
+    return all(covers([{v: s for v, s in p.items() if v != some} for p in case]) for case in cases)
 
 
 def part_of(low: float, high: float, times: int, halves: int) -> tuple[float, float]:

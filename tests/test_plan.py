@@ -14,7 +14,7 @@ from bough.bounds.boxes import HalvedLP, LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import KNOWN_RELU_BOUNDS, AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
-from bough.bounds.optimised import OptimisedBounds, by_trees
+from bough.bounds.optimised import OptimisedBounds
 from bough.branching.babsr import BaBSR
 from bough.branching.base import KNOWN_RULES, AbstractBrancher, RuleSettings
 from bough.branching.inputs import BaBSB, Combined, Longest, Smear
@@ -137,14 +137,6 @@ def test_renewed_relu_bounds_cannot_be_certified(policy, tmp_path):
     for bounder in (PlanetLP(relu_bounds), DualAscent(intermediate=relu_bounds)):
         with pytest.raises(BadInput, match=r"renewed after splits \(.*\) cannot be certified yet"):
             Options(certificate=tmp_path / "proof", bounds=bounder)
-
-
-@pytest.mark.parametrize("policy", ["trees", by_trees()], ids=["name", "object"])
-def test_relu_bounds_by_trees_cannot_be_certified(policy, tmp_path):
-    with pytest.raises(
-        BadInput, match=r"^ReLU bounds by trees \(.*\) cannot be certified yet; use --intermediate fixed"
-    ):
-        Options(certificate=tmp_path / "proof", intermediate=policy)
 
 
 @pytest.mark.parametrize("bounder", [PlanetLP(FIXED), DualAscent(), LinearBounds()], ids=str)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from soundness.corrupt import REJECTED, corrupted, subject, table
 from soundness.damage import KINDS, Subject
+from soundness.damage_trees import TREE_KINDS
 from soundness.second import TOLERANCE, Opinion
 from tests.support import hard_case
 from tests.verdict.certificates import certified, chunks_of, made
@@ -35,7 +36,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
 
 
 def test_what_breaks_a_proof_is_rejected(subjects: list[Subject], tmp_path: Path) -> None:
-    tried = [corrupted(n, 0, subjects, tmp_path / "proof") for n in range(COUNT)]
+    tried = [corrupted(n, 0, subjects, tmp_path / "proof", KINDS) for n in range(COUNT)]
     wrong = [entry for entry in tried if entry["outcome"] in ("ACCEPTED", "CRASHED")]
     assert wrong == []
     broken = [entry for entry in tried if entry.get("broken")]
@@ -46,9 +47,27 @@ def test_what_breaks_a_proof_is_rejected(subjects: list[Subject], tmp_path: Path
     assert f"{len(broken)} of {len(broken)} that break the proof are rejected" in table(tried)
 
 
+def test_trees_that_are_spoilt_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where patterns leave a gap there is no proof, whatever else the file holds; the leaves need some of the trees."""
+    proofs = []
+    for kind, seed in (("padded", 1), ("dense", 10)):
+        case, data = made(kind, seed, "dual", relu_bounds="trees")
+        (tmp_path / kind).write_bytes(data)
+        proofs.append(subject(kind, case.problem, tmp_path / kind))
+    tried = [corrupted(n, 1, proofs, tmp_path / "proof", TREE_KINDS) for n in range(6 * len(TREE_KINDS))]
+    assert [entry for entry in tried if entry["outcome"] in ("ACCEPTED", "CRASHED", "none")] == []
+    evidence = Counter(entry["evidence"] for entry in tried if entry["broken"])
+    assert evidence["gap"] == 36
+    assert evidence["form"] == 6
+    assert evidence["numbers"] > 10
+    monkeypatch.setattr(Claims, "_check_cover", lambda *_: None)  # a checker that does not look is noticed
+    blind = [corrupted(n, 1, proofs, tmp_path / "proof", TREE_KINDS) for n in range(6)]
+    assert "ACCEPTED" in {entry["outcome"] for entry in blind}
+
+
 def test_a_corruption_is_the_same_every_time(subjects: list[Subject], tmp_path: Path) -> None:
     for number in (3, 11, 20, 31):
-        one, two = (corrupted(number, 5, subjects, tmp_path / "proof") for _ in range(2))
+        one, two = (corrupted(number, 5, subjects, tmp_path / "proof", KINDS) for _ in range(2))
         assert {**one, "seconds": 0} == {**two, "seconds": 0}
 
 
@@ -81,7 +100,7 @@ def test_a_checker_that_believes_too_much_is_noticed(
     """With bounds that are too good, and with gaps that nobody looks for."""
 
     def accepted(seed: int) -> set[str]:
-        tried = [corrupted(n, seed, subjects, tmp_path / "proof") for n in range(COUNT)]
+        tried = [corrupted(n, seed, subjects, tmp_path / "proof", KINDS) for n in range(COUNT)]
         return {entry["evidence"] for entry in tried if entry["outcome"] == "ACCEPTED"}
 
     monkeypatch.setattr("bough.verdict.check.checker.find_gap", lambda *_: None)

@@ -260,7 +260,7 @@ def test_the_attack_finds_what_it_finds_on_the_cpu() -> None:
 def test_certificates_are_valid() -> None:
     """What the GPU takes for proved, the checker derives."""
     for kind in SMALL_KINDS:
-        for intermediate in ("fixed", "optimised"):
+        for intermediate in ("fixed", "optimised", "trees"):
             case = hard_case(kind, 1, safe=True)
             with TemporaryDirectory() as folder:
                 path = Path(folder) / "proof"

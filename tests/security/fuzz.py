@@ -358,8 +358,8 @@ def _certificates() -> tuple[bytes, ...]:
     from bough.verdict.certificate import read
 
     problem, certificates = _unsafe(), []
-    for bounds in ("dual", "lp", "linear"):
-        chunks = list(read(io.BytesIO(made("dense", 3, bounds)[1])))
+    for bounds, relu_bounds in (("dual", "auto"), ("dual", "trees"), ("lp", "auto"), ("linear", "auto")):
+        chunks = list(read(io.BytesIO(made("dense", 3, bounds, relu_bounds=relu_bounds)[1])))
         certificates.append(sealed([question(problem), *chunks[1:-1]], "verified"))
     return tuple(certificates)
 

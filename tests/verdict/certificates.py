@@ -1,14 +1,17 @@
 """Helpers of the tests of certificates: one made by a search, taken apart into chunks, and put together again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
 from tests.support import Case, Plain, hard_case
 
 from bough.api import solve
+from bough.bounds import dual
 from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import Clause, Property
@@ -28,13 +31,24 @@ def certified(problem: Problem, path: Path, bounds: str, **options: object) -> R
     return solve(problem, Options(bounds=bounds, certificate=path, attack=False, **options))  # type: ignore[arg-type]
 
 
+@contextmanager
+def eager() -> Iterator[None]:
+    """Trees are grown at the root and during the search, though so small a search does not need them."""
+    with (
+        patch.dict(dual.TREE_SHARE, cpu=1e6),
+        patch.dict(dual.FEWEST_SIDES, cpu=1),
+        patch.dict(dual.FIRST_TREES, cpu=8),
+    ):
+        yield
+
+
 @lru_cache(maxsize=32)
-def made(kind: str, seed: int, bounds: str, *, away: float = 1e-3) -> tuple[Case, bytes]:
+def made(kind: str, seed: int, bounds: str, *, away: float = 1e-3, relu_bounds: str = "auto") -> tuple[Case, bytes]:
     """A safe case, and its certificate."""
     case = hard_case(kind, seed, safe=True, away=away)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, eager():
         path = Path(folder) / "proof"
-        result = certified(case.problem, path, bounds, timeout=20)
+        result = certified(case.problem, path, bounds, timeout=20, intermediate=relu_bounds)
         assert result.verdict is Verdict.VERIFIED
         return case, path.read_bytes()
 

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,20 @@ from bough.options import Options
 from bough.problem.onnx_writer import write_network
 from bough.problem.property import Clause, Property
 from bough.search.leaves import take
-from bough.verdict.certificate import DIRECT, FINE, LOCAL, MAGIC, SLOPES, Chunk, Leaves, Lemma, Point, Torn, read
+from bough.verdict.certificate import (
+    DIRECT,
+    FINE,
+    LOCAL,
+    MAGIC,
+    SLOPES,
+    Chunk,
+    Leaves,
+    Lemma,
+    Point,
+    Torn,
+    TreeLemma,
+    read,
+)
 from bough.verdict.check import Outcome, check
 from bough.verdict.check.claims import Claims
 from bough.verdict.result import Verdict
@@ -136,7 +150,7 @@ def test_exact_arithmetic_is_for_small_networks(tmp_path: Path):
 def mutated(chunks: list[Chunk], random: np.random.Generator) -> tuple[str, list[Chunk]]:
     """One change in one chunk that keeps all checksums sound; its name."""
     kind = random.choice(["leaves", "leaves", "leaves", "lemma", "chunks"])
-    places = [k for k, c in enumerate(chunks) if isinstance(c, Leaves if kind == "leaves" else Lemma)]
+    places = [k for k, c in enumerate(chunks) if isinstance(c, Leaves if kind == "leaves" else Lemma | TreeLemma)]
     if kind == "chunks" or not places:
         return _other_chunks(chunks, random)
     at = int(random.choice(places))
@@ -144,7 +158,7 @@ def mutated(chunks: list[Chunk], random: np.random.Generator) -> tuple[str, list
     if isinstance(chunk, Leaves):
         name, new = _other_leaves(chunk, random)
     else:
-        assert isinstance(chunk, Lemma)
+        assert isinstance(chunk, Lemma | TreeLemma)
         name, new = _other_lemma(chunk, random)
     return name, [*chunks[:at], new, *chunks[at + 1 :]]
 
@@ -209,25 +223,28 @@ def _other_leaves(leaves: Leaves, random: np.random.Generator) -> tuple[str, Chu
     return name, replace(leaves, **{field: _changed(getattr(leaves, field), random, whole)})
 
 
-def _other_lemma(lemma: Lemma, random: np.random.Generator) -> tuple[str, Chunk]:
-    name = str(random.choice(["head", "neurons", "slots", "slopes", "weights"]))
-    values = [-1.0, 0.0, 1e3, np.nan, 1e300] if name == "weights" else [0.0, 1.0, 2.0, 3.0, 200.0, 255.0]
-    return f"lemma {name}", replace(lemma, **{name: _changed(getattr(lemma, name), random, values)})
+def _other_lemma(lemma: Lemma | TreeLemma, random: np.random.Generator) -> tuple[str, Chunk]:
+    name = str(random.choice(list(vars(lemma))))
+    real = name in ("weights", "signs")
+    values = [-1.0, 0.0, 1e3, np.nan, 1e300] if real else [0.0, 1.0, 2.0, 3.0, 200.0, 255.0]
+    change: dict[str, Any] = {name: _changed(getattr(lemma, name), random, values)}
+    return f"lemma {name}", replace(lemma, **change)
 
 
-# Kind, seed, bounds, and how many changes: a thousand in all.
+# Kind, seed, bounds, ReLU bounds, and how many changes: a thousand in all.
 SMALL = [
-    ("convolutional", 0, "dual", 250),
-    ("residual", 1, "dual", 100),
-    ("dense", 3, "lp", 440),
-    ("dense", 2, "linear", 150),
-    ("pooled", 3, "linear", 60),
+    ("convolutional", 0, "dual", "auto", 250),
+    ("residual", 1, "dual", "auto", 100),
+    ("dense", 5, "dual", "trees", 60),
+    ("dense", 3, "lp", "auto", 440),
+    ("dense", 2, "linear", "auto", 150),
+    ("pooled", 3, "linear", "auto", 60),
 ]
 
 
-@pytest.mark.parametrize(("kind", "seed", "bounds", "count"), SMALL)
-def test_changed_certificates_are_refused_or_still_proofs(kind, seed, bounds, count, tmp_path: Path):
-    case, data = made(kind, seed, bounds)
+@pytest.mark.parametrize(("kind", "seed", "bounds", "relu_bounds", "count"), SMALL)
+def test_changed_certificates_are_refused_or_still_proofs(kind, seed, bounds, relu_bounds, count, tmp_path: Path):
+    case, data = made(kind, seed, bounds, relu_bounds=relu_bounds)
     path, random, tally = tmp_path / "proof", np.random.default_rng(seed), Counter[str]()
     chunks = chunks_of(data, path)
     for _ in range(count):
@@ -262,9 +279,9 @@ def every_piece_is_in_a_leaf(case, chunks: list[Chunk]) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("kind", "seed", "bounds", "count"), SMALL)
-def test_no_certificate_of_an_unsafe_property_is_accepted(kind, seed, bounds, count, tmp_path: Path):
-    case, data = made(kind, seed, bounds)
+@pytest.mark.parametrize(("kind", "seed", "bounds", "relu_bounds", "count"), SMALL)
+def test_no_certificate_of_an_unsafe_property_is_accepted(kind, seed, bounds, relu_bounds, count, tmp_path: Path):
+    case, data = made(kind, seed, bounds, relu_bounds=relu_bounds)
     twin, path, random = unsafe_twin(case.problem), tmp_path / "proof", np.random.default_rng(seed)
     chunks = [question(twin), *chunks_of(data, path)[1:]]
     assert judged(twin, path, chunks).outcome is Outcome.INVALID
@@ -277,9 +294,11 @@ def test_no_certificate_of_an_unsafe_property_is_accepted(kind, seed, bounds, co
 @settings(max_examples=150)
 def test_arrays_of_any_size_and_contents_are_refused_with_a_sentence(data):
     """What a stranger may put into a chunk: never worse than `CertificateError`."""
-    case, stored = made("dense", 3, data.draw(st.sampled_from(["dual", "lp", "linear"])))
+    how = [("dual", "auto"), ("dual", "trees"), ("lp", "auto"), ("linear", "auto")]
+    bounds, relu_bounds = data.draw(st.sampled_from(how))
+    case, stored = made("dense", 3, bounds, relu_bounds=relu_bounds)
     claims = Claims(case.problem.network, case.problem.property)
-    chunks = [c for c in read(io.BytesIO(stored)) if isinstance(c, Leaves | Lemma)]
+    chunks = [c for c in read(io.BytesIO(stored)) if isinstance(c, Leaves | Lemma | TreeLemma)]
     chunk = data.draw(st.sampled_from(chunks))
     for name in data.draw(st.lists(st.sampled_from(sorted(vars(chunk))), min_size=1, max_size=3)):
         old = getattr(chunk, name)
@@ -287,7 +306,7 @@ def test_arrays_of_any_size_and_contents_are_refused_with_a_sentence(data):
         values = data.draw(arrays.arrays(old.dtype, shape)) if data.draw(st.booleans()) else np.resize(old, shape)
         chunk = replace(chunk, **{name: values})
     with contextlib.suppress(CertificateError), np.errstate(all="ignore"):
-        if isinstance(chunk, Lemma):
+        if isinstance(chunk, Lemma | TreeLemma):
             claims.learn(chunk)
         else:
             assert len(claims.bounds(chunk)) == len(chunk)

@@ -95,7 +95,13 @@ class DualAscent(AbstractBounder):
     batch: int = 1 << 14  # most domains in one ascent
 
     offers: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.ESTIMATES, Capability.RELAXATION, Capability.EVIDENCE, Capability.UNSAFE_BOXES}
+        {
+            Capability.ESTIMATES,
+            Capability.RELAXATION,
+            Capability.EVIDENCE,
+            Capability.UNSAFE_BOXES,
+            Capability.DEEPER_ROOTS,
+        }
     )
 
     def prepare(self, problem: Problem, witness: AbstractWitness | None = None) -> "DualSession":
@@ -123,7 +129,7 @@ BOUNDERS = (
         usual_rule="kfsb",
         learnt_rule="learnt-local",
         usual_relu_bounds="trees",
-        certified_relu_bounds="optimised",
+        certified_relu_bounds="trees",
         batch=domains_per_step,
         gpu=True,
     ),
@@ -219,9 +225,8 @@ class DualSession(
         regions = {}
         for box in self._boxes.unique().tolist():
             whole = self._problem.property.boxes[box].on(self._device)
-            regions[box] = policy.at_root(self._network, whole, deadline, self._witness)
-            if self._witness is not None:
-                regions[box] = replace(regions[box], bounds=self._witness.root(box).to(self._device))
+            self._begin(box)
+            regions[box] = self._as_proved(box, policy.at_root(self._network, whole, deadline, self._witness))
         self._regions = regions
         bounds = Bounds.concatenate([regions[clause.box].bounds for clause in self._problem.clauses])
         self._stand_on(self._made(regions, deadline), bounds)
@@ -375,8 +380,12 @@ class DualSession(
         """Bound some roots again over bounds by trees that hold in their whole boxes."""
         policy = self._config.intermediate
         boxes = self._boxes[left].unique().tolist()
-        tried = {box: policy.by_trees(self._network, self._regions[box], work, deadline) for box in boxes}
-        deeper = {box: region for box, region in tried.items() if region is not None}
+        deeper = {}
+        for box in boxes:
+            self._begin(box)
+            region = policy.by_trees(self._network, self._regions[box], work, deadline, self._witness)
+            if region is not None:
+                deeper[box] = self._as_proved(box, region)
         regions = self._regions | deeper
         bounds = Bounds.concatenate([regions[c.box].bounds for c in self._problem.clauses])
         bounds = bounds.intersect(self._root_bounds)
@@ -394,6 +403,17 @@ class DualSession(
         self._regions = regions
         self._clause_bounds.clear()
         return _joined(fresh, left, better)
+
+    def _begin(self, box: int) -> None:
+        """What the policy tells the witness next is about this box."""
+        if self._witness is not None:
+            self._witness.begin(box)
+
+    def _as_proved(self, box: int, region: Region) -> Region:
+        """The region of a box, with the witness's bounds where there is a witness."""
+        if self._witness is None:
+            return region
+        return replace(region, bounds=self._witness.root(box).to(self._device))
 
     def _made(self, regions: Mapping[int, Region], deadline: Deadline) -> dict[int, _BoxAscent]:
         """What ascent needs of regions, by box."""

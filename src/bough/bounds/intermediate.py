@@ -69,9 +69,16 @@ class AbstractIntermediate(ABC):
         """The trees by which roots that stay open may be bounded, each larger than the last."""
         return ()
 
-    def by_trees(self, network: Network, region: Region, work: "TreeWork", deadline: Deadline) -> Region | None:
+    def by_trees(
+        self,
+        network: Network,
+        region: Region,
+        work: "TreeWork",
+        deadline: Deadline,
+        witness: "AbstractWitness | None" = None,
+    ) -> Region | None:
         """The region with bounds by trees; None where that takes too long."""
-        del network, region, work, deadline
+        del network, region, work, deadline, witness
         return None
 
     @property

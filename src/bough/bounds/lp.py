@@ -125,6 +125,8 @@ class PlanetSession(AbstractSession, AbstractRelaxations, AbstractEvidence):
     def _root_region(self, box: int, deadline: Deadline) -> Region:
         if box not in self._regions:
             whole = self._problem.property.boxes[box]
+            if self._witness is not None:
+                self._witness.begin(box)
             self._regions[box] = self._config.intermediate.at_root(self._network, whole, deadline, self._witness)
         return self._regions[box]
 

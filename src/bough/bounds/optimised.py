@@ -63,9 +63,16 @@ class OptimisedBounds(AbstractIntermediate):
         region = self.inner.at_root(network, box, deadline)
         return self._ascended(network, region, deadline, witness, None) or region
 
-    def by_trees(self, network: Network, region: Region, work: TreeWork, deadline: Deadline) -> Region | None:
+    def by_trees(
+        self,
+        network: Network,
+        region: Region,
+        work: TreeWork,
+        deadline: Deadline,
+        witness: AbstractWitness | None = None,
+    ) -> Region | None:
         """Ambiguous ReLUs bounded again, layer after layer, the chosen ones over small trees."""
-        return self._ascended(network, region, deadline, None, work)
+        return self._ascended(network, region, deadline, witness, work)
 
     def _ascended(
         self,
@@ -113,11 +120,6 @@ class OptimisedBounds(AbstractIntermediate):
     def refreshes(self) -> bool:
         """Whether this policy or the one inside was made to."""
         return self.refresh or self.inner.refreshes
-
-    @property
-    def uncertified(self) -> str | None:
-        """Bounds by trees have no place in a certificate yet."""
-        return "by trees" if self.levels else super().uncertified
 
     def refreshed(self, network: Network, region: Region, neurons: Tensor, clauses: ClauseBatch) -> Bounds:
         """The last layer's bounds at the unsafe points of each domain."""
@@ -244,18 +246,31 @@ class UnsafePointBounds(AbstractClauseBounds):
             # The proof rests on weights that are not negative; ascent promises that, and is not believed.
             weights = weights.double().clamp(min=0)
             proved = proved_rows(network, region, clauses.rows, clauses.offsets, weights, rule, also).lower
-            if self._witness is not None:
-                self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), proved)
+            wanted = torch.zeros_like(lower[:, numbers], dtype=torch.bool)
             if work is not None:
                 wanted = (lower[:, numbers] < 0) & (upper[:, numbers] > 0) & work.chosen[:, numbers]
+            if self._witness is not None:  # a tree begins with what its functional's own duals prove
+                plain = proved.masked_fill(torch.cat([wanted, wanted], dim=1), -torch.inf)
+                self._witness.at_unsafe(clauses.numbers, numbers, net.neurons, (p, weights), plain)
+            if work is not None:
                 sides = torch.cat([wanted, wanted], dim=1).flatten().nonzero()[:, 0]
                 prove = partial(self._proved, node, f, net, clauses, sides)
                 trees = replace(work.trees, ascent=replace(work.trees.ascent, deadline=clauses.deadline))
-                allowed = work.allowance(len(sides))
-                least, count = trees.least(
-                    climber, functionals[sides], ascended[sides], _widest(network), prove, allowed
+                tell = None
+                if self._witness is not None:
+                    told = _sides(numbers).repeat(number)[sides]
+                    of = clauses.numbers[sides // count]
+                    tell = partial(self._witness.by_trees, told, net.neurons, functionals.signs[sides], clauses=of)
+                least, grown = trees.least(
+                    climber,
+                    functionals[sides],
+                    ascended[sides],
+                    _widest(network),
+                    prove,
+                    work.allowance(len(sides)),
+                    tell,
                 )
-                work.bounds += count
+                work.bounds += grown
                 proved.view(-1)[sides] = torch.fmax(proved.view(-1)[sides], least)
             _tighten(lower, upper, numbers, proved)
         return Bounds(lower, upper)
@@ -332,20 +347,32 @@ def _tightened(
         f.scatter_(1, (numbers - first).repeat(2)[:, None], rows.sum(dim=2, dtype=torch.float64))
         rule = by_duals(cut, p[None].double(), signs[None])
         proved = bound_functionals(network, region, node, f[None], rule).lower
-        if witness is not None:
-            witness.ascended(numbers, cut.neurons, p, proved[0])
         _tighten(lower, upper, numbers, proved)
+        left = torch.zeros_like(numbers, dtype=torch.bool)
         if work is not None:
             left = (lower[0, numbers] < 0) & (upper[0, numbers] > 0)
+        if witness is not None:  # a tree begins with what its functional's own duals prove
+            witness.ascended(numbers, cut.neurons, p, proved[0].masked_fill(torch.cat([left, left]), -torch.inf))
+        if work is not None:
             sides = torch.cat([left, left]).nonzero()[:, 0]
             prove = partial(_proved, network, region, node, f[sides], cut)
             trees = replace(work.trees, ascent=replace(work.trees.ascent, deadline=ascent.deadline))
+            tell = None
+            if witness is not None:
+                tell = partial(witness.by_trees, _sides(numbers)[sides], cut.neurons, functionals.signs[sides])
             allowed = work.allowance(len(sides))
-            least, count = trees.least(climber, functionals[sides], ascended[sides], _widest(network), prove, allowed)
-            work.bounds += count
+            least, grown = trees.least(
+                climber, functionals[sides], ascended[sides], _widest(network), prove, allowed, tell
+            )
+            work.bounds += grown
             proved[0, sides] = least
             _tighten(lower, upper, numbers, proved)
     return Bounds(lower, upper)
+
+
+def _sides(numbers: Tensor) -> Tensor:
+    """The numbers of functionals: twice a ReLU's for its input z, then, of all again, one more for -z."""
+    return torch.cat([2 * numbers, 2 * numbers + 1])
 
 
 def _tighten(lower: Tensor, upper: Tensor, numbers: Tensor, proved: Tensor) -> None:

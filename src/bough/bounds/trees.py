@@ -71,14 +71,27 @@ class Trees:
     ascent: Ascent = field(default_factory=lambda: Ascent(steps=8))
 
     def grown(
-        self, climber: Climber, functionals: Functionals, ascended: Ascended, budget: float = math.inf
+        self,
+        climber: Climber,
+        functionals: Functionals,
+        ascended: Ascended,
+        budget: float = math.inf,
+        split: list[TreeLeaves] | None = None,
     ) -> TreeLeaves:
-        """The leaves of the functionals' trees, grown from the functionals' own duals; no round exceeds the budget."""
-        *_, leaves = self._rounds(climber, functionals, ascended, budget)
+        """The leaves of the functionals' trees, grown from the functionals' own duals; no round exceeds the budget.
+
+        Leaves that were split go to `split`.
+        """
+        *_, leaves = self._rounds(climber, functionals, ascended, budget, split)
         return leaves
 
     def _rounds(
-        self, climber: Climber, functionals: Functionals, ascended: Ascended, budget: float = math.inf
+        self,
+        climber: Climber,
+        functionals: Functionals,
+        ascended: Ascended,
+        budget: float = math.inf,
+        split: list[TreeLeaves] | None = None,
     ) -> Iterator[TreeLeaves]:
         """The leaves before the first round and after each."""
         owner = torch.arange(len(ascended.value), device=ascended.value.device)
@@ -93,6 +106,8 @@ class Trees:
             rows = chosen.nonzero()[:, 0]
             if not len(rows) or len(chosen) + len(rows) > most:
                 break
+            if split is not None:
+                split.append(leaves[chosen])
             children = [self._children(climber, functionals, leaves[piece]) for piece in rows.split(CHUNK)]
             leaves = TreeLeaves.concatenate([leaves[~chosen], *children])
             yield leaves
@@ -129,16 +144,21 @@ class Trees:
         widest: int,
         prove: Callable[[TreeLeaves], Tensor],
         budget: float = math.inf,
+        tell: Callable[[TreeLeaves], None] | None = None,
     ) -> tuple[Tensor, int]:
         """The proved bounds of the functionals: the least over each one's leaves, which `prove` bounds in pieces.
 
         `widest` is how many numbers such a proof holds at once for each leaf. The number of bounds comes with them.
+        `tell` is given whole trees: the leaves, and all that was split on the way to them.
         """
         count = len(functionals.offsets)
         least = torch.full((count,), torch.inf, dtype=torch.float64, device=functionals.offsets.device)
         if not count:
             return least, 0
-        leaves = self.grown(climber, functionals, ascended, budget)
+        split: list[TreeLeaves] = []
+        leaves = self.grown(climber, functionals, ascended, budget, None if tell is None else split)
+        if tell is not None:
+            tell(TreeLeaves.concatenate([leaves, *split]))
         size = max(1, min(CHUNK, PROOF_BYTES[least.device.type] // (8 * widest)))
         for piece in torch.arange(len(leaves.owner), device=least.device).split(size):
             self.ascent.deadline.check()

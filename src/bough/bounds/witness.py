@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from bough.bounds.base import AbstractSession
+from bough.bounds.trees import TreeLeaves
 from bough.budget import Deadline
 from bough.domain.batch import Bounds, DomainBatch
 
@@ -17,14 +18,28 @@ class AbstractWitness(ABC):
     """Sees proofs, and answers with what it can prove by them."""
 
     @abstractmethod
+    def begin(self, box: int) -> None:
+        """What is told next is about this box."""
+
+    @abstractmethod
     def ascended(self, neurons: Tensor, slots: Tensor, slopes: Tensor, proved: Tensor) -> None:
         """Lower slopes [2 m, n] of the ReLUs `slots` [n] prove lower bounds [2 m] of the inputs z of `neurons` [m] over
         the box at hand, then of -z.
         """
 
     @abstractmethod
+    def by_trees(
+        self, sides: Tensor, slots: Tensor, known: Tensor, trees: TreeLeaves, clauses: Tensor | None = None
+    ) -> None:
+        """Trees, with all that was split in them, bound `sides` [functionals]: twice a ReLU's number, plus one for -z.
+
+        Their signs and duals are about the ReLUs `slots` [n]; signs `known` [functionals, n] are no splits. They hold
+        over the box at hand, or each at the unsafe points of a clause [functionals].
+        """
+
+    @abstractmethod
     def root(self, box: int) -> Bounds:
-        """The bounds [1, neurons] over a box, by all that was told since the last box."""
+        """The bounds [1, neurons] over a box, by all that was told of it."""
 
     @abstractmethod
     def at_unsafe(

@@ -8,7 +8,7 @@ against the checker's arithmetic, and should one of them fail, that alone is bel
 no form proves anything stays open, and the search goes on splitting it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bough.bounds.base import AbstractSession, Evidence
+from bough.bounds.trees import TreeLeaves
 from bough.bounds.witness import AbstractWitness
 from bough.budget import Clock, Deadline
 from bough.domain.batch import Bounds, DomainBatch
@@ -37,15 +38,17 @@ from bough.search.leaves import (
     take,
     unproved,
 )
+from bough.search.patterns import Patterns, patterns_of
 from bough.verdict.certificate import LOCAL, MOST_BYTES, SLOPES, Leaves, Lemma, Point, ProblemHashes, Writer
 from bough.verdict.check.claims import ONCE, STEP_BY_STEP, TWICE, Claims
-from bough.verdict.check.proof import Passing
+from bough.verdict.check.proof import Passing, Where
 from bough.verdict.result import Result
 from bough.verdict.shape import KINDS, Entries
 
 Array = NDArray[Any]
 Judge = Callable[[Array, Evidence], Tensor | None]  # of what is told of some rows: how far above 0 it proves them
 LEAST_GAIN = 1e-3  # of a ReLU's width, for which its slopes are worth their bytes
+OWN_GAIN = 1.05  # times what slopes in common gain a side, for which each pattern has its own
 SAMPLE = 16  # leaves of a chunk that are derived again before it is written
 
 
@@ -59,7 +62,7 @@ class Certifier(AbstractWitness):
         self._problem = problem
         self._claims = Claims(problem.network, problem.property, writing=True)
         self._writer = Writer(path, ProblemHashes.of(problem.network, problem.property))
-        self._pending: list[tuple[Array, ...]] = []
+        self._box = 0  # at hand
         self._seconds = 0.0
         self._reopened = 0
         self._relu_bytes = self._writer.bytes
@@ -68,17 +71,42 @@ class Certifier(AbstractWitness):
 
     # Bounds of ReLUs
 
+    def begin(self, box: int) -> None:
+        """Chunks say which box they are about."""
+        self._box = box
+
+    @np.errstate(all="ignore")  # what is no number proves nothing
     def ascended(self, neurons: Tensor, slots: Tensor, slopes: Tensor, proved: Tensor) -> None:
-        """Keep it until the box is known."""
-        self._pending.append(tuple(as_numpy(t) for t in (neurons, slots, slopes, proved)))
+        """Write what helps."""
+        clock = Clock.start()
+        none = np.zeros((len(slopes), 0))
+        lemma = lemma_of((self._box, 0), as_numpy(neurons), as_numpy(slots), as_numpy(slopes), none)
+        self._learn(lemma, as_numpy(proved))
+        self._seconds += clock.seconds()
+
+    @np.errstate(all="ignore")  # what is no number proves nothing
+    def by_trees(
+        self, sides: Tensor, slots: Tensor, known: Tensor, trees: TreeLeaves, clauses: Tensor | None = None
+    ) -> None:
+        """Write the patterns that help, clause by clause."""
+        clock = Clock.start()
+        of = np.full(len(sides), -1) if clauses is None else as_numpy(clauses)
+        for clause in np.unique(of).tolist():
+            own = torch.from_numpy(of == clause).to(trees.owner.device)
+            some = trees[own[trees.owner]]
+            some = replace(some, owner=(own.cumsum(0) - 1)[some.owner])
+            head = (self._box, 0) if clause < 0 else (self._claims.clauses[clause].box, clause + 1)
+            region = self._known(head)
+            bounds = region.lower[0], region.upper[0]
+            patterns = patterns_of(head, as_numpy(sides[own]), slots, known[own], some, bounds)
+            for part in patterns.parts():
+                self._learn_trees(part)
+        self._seconds += clock.seconds()
 
     @np.errstate(all="ignore")  # what is no number proves nothing
     def root(self, box: int) -> Bounds:
-        """Write what was told, and derive it."""
+        """What is known of it by now."""
         clock = Clock.start()
-        for neurons, slots, slopes, proved in self._pending:
-            self._learn(lemma_of((box, 0), neurons, slots, slopes, np.zeros((len(slopes), 0))), proved)
-        self._pending.clear()
         region = self._claims.root(box)
         self._seconds += clock.seconds()
         return Bounds(torch.from_numpy(region.lower), torch.from_numpy(region.upper))
@@ -103,9 +131,7 @@ class Certifier(AbstractWitness):
 
     def _learn(self, lemma: Lemma, proved: Array) -> None:
         """Write a lemma about one layer, as far as it is about ReLUs that gain by it; `proved` is what to expect."""
-        box = int(lemma.head[0])
-        clause = int(lemma.head[1]) - 1
-        before = self._claims.root(box) if clause < 0 else self._claims.of_clause(clause)
+        before = self._known(lemma.head.tolist())
         low, minus_high = np.split(proved, 2)
         kept = _gaining(before.lower[0, lemma.neurons], before.upper[0, lemma.neurons], low, -minus_high)
         if not len(kept):
@@ -125,6 +151,31 @@ class Certifier(AbstractWitness):
         self._claims.believe(lemma, before.with_bounds(lower, upper))
         self._writer.write(lemma)
         self._relu_bytes = self._writer.bytes
+
+    def _learn_trees(self, patterns: Patterns) -> None:
+        """Write the sides that gain by their patterns; slopes are shared where each pattern's own gain little more."""
+        before = self._known(patterns.lemma.head.tolist())
+        bounds = before.lower[0], before.upper[0]
+        proved = self._claims.patterns(patterns.lemma)
+        # Ascent stood on other bounds, and rounds: what it promised is a hint.
+        hopeful = patterns.better(patterns.value, proved, bounds, OWN_GAIN)
+        own = patterns.of_sides(hopeful).with_own_slopes()
+        proved_own = np.full(len(proved), -np.inf, dtype=proved.dtype)
+        proved_own[np.isin(patterns.of, hopeful)] = self._claims.patterns(own.lemma)
+        better = patterns.better(proved_own, proved, bounds, OWN_GAIN)
+        proved = np.where(np.isin(patterns.of, better), proved_own, proved)
+        kept = patterns.worth(proved, bounds, LEAST_GAIN)
+        if len(kept):
+            lemma = patterns.with_own_slopes(better).of_sides(kept).lemma
+            regions = self._claims.by_patterns(before, lemma, proved[np.isin(patterns.of, kept)])
+            self._claims.believe(lemma, regions)
+            self._writer.write(lemma)
+            self._relu_bytes = self._writer.bytes
+
+    def _known(self, head: Sequence[int]) -> Where:
+        """What a lemma with this head stands on."""
+        box, clause = head
+        return self._claims.of_clause(clause - 1) if clause else self._claims.root(box)
 
     # Leaves
 

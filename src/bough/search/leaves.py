@@ -45,16 +45,16 @@ def as_numpy(tensor: Tensor) -> Array:
 
 def lemma_of(head: tuple[int, int], neurons: Array, slots: Array, slopes: Array, weights: Array) -> Lemma:
     """A lemma with slopes in bytes and short weights."""
-    short = _cut(torch.from_numpy(weights), COARSE_BITS).numpy()
-    return Lemma(np.array(head), neurons, slots, _coarse(torch.from_numpy(slopes)).numpy(), short)
+    short = shortened(torch.from_numpy(weights), COARSE_BITS).numpy()
+    return Lemma(np.array(head), neurons, slots, in_bytes(torch.from_numpy(slopes)).numpy(), short)
 
 
-def _coarse(slopes: Tensor) -> Tensor:
+def in_bytes(slopes: Tensor) -> Tensor:
     """Slopes in 255ths, as bytes."""
     return (slopes.nan_to_num().clamp(0, 1) * STEPS).round().to(torch.uint8)
 
 
-def _cut(numbers: Tensor, bits: int) -> Tensor:
+def shortened(numbers: Tensor, bits: int) -> Tensor:
     """Float64 numbers with so many of their last bits rounded off; not below 0 where they were not."""
     given = numbers.double()
     if not bits:
@@ -197,31 +197,32 @@ class _Duals:
             self._numbers.new_zeros(len(clauses), len(self._slots)).index_add(0, self._here(which), part)
             for part in (self._numbers[members].where(free, 0.0), free.double())
         )
-        return self._tried(rows, SLOPES, COARSE_BITS, _coarse(total / count.clamp(min=1)), which)
+        return self._tried(rows, SLOPES, COARSE_BITS, in_bytes(total / count.clamp(min=1)), which)
 
     def own(self, rows: Array) -> Tried:
         """Slopes of each leaf, in bytes."""
         members = self._here(rows)
-        table = _coarse(self._numbers[members].where(self._free[members], 0.0))
+        table = in_bytes(self._numbers[members].where(self._free[members], 0.0))
         return self._tried(rows, SLOPES, COARSE_BITS, table, np.arange(len(rows)))
 
     def finer(self, bits: int, rows: Array) -> Tried:
         """Slopes of each leaf with all bits but some."""
         members = self._here(rows)
-        table = _cut(self._numbers[members].clamp(0, 1).where(self._free[members], 0.0), bits)
+        table = shortened(self._numbers[members].clamp(0, 1).where(self._free[members], 0.0), bits)
         return self._tried(rows, FINE, bits, table, np.arange(len(rows)))
 
     def _tried(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Tried:
         """What slopes may prove: for the leaf in row k, those at place `which[k]` of a table."""
         members = self._here(rows)
         slopes = (table.double() / STEPS if kind == SLOPES else table)[self._here(which)]
-        numbers = slopes.where(self._free[members], _cut(self._numbers[members], bits))
-        evidence = Evidence(self._slots, numbers, _cut(self._weights[members], bits))
+        numbers = slopes.where(self._free[members], shortened(self._numbers[members], bits))
+        evidence = Evidence(self._slots, numbers, shortened(self._weights[members], bits))
         return Tried(lambda good: self._written(rows[good], kind, bits, table, which[good]), evidence)
 
     def _written(self, rows: Array, kind: int, bits: int, table: Tensor, which: Array) -> Leaves:
         """Leaves as they are stored, with slopes by their places in a table."""
-        signs, weights = (as_numpy(_cut(numbers, bits)) for numbers in (self._signs, self._weights[self._here(rows)]))
+        of_rows = self._weights[self._here(rows)]
+        signs, weights = (as_numpy(shortened(numbers, bits)) for numbers in (self._signs, of_rows))
         part = take(replace(self._leaves, signs=signs), rows)
         used, vector = np.unique(which, return_inverse=True)
         slopes = as_numpy(table[self._here(used)])
@@ -245,12 +246,13 @@ def by_multipliers(leaves: Leaves, evidence: Evidence, given: Array) -> Iterator
 
         def attempt(rows: Array, bits: int = bits) -> Tried:
             members = torch.from_numpy(place[rows])
-            cut = _cut(values[members].nan_to_num(0.0, 0.0, 0.0), bits).where(values[members].isfinite(), torch.nan)
+            given_values = values[members]
+            cut = shortened(given_values.nan_to_num(0.0, 0.0, 0.0), bits).where(given_values.isfinite(), torch.nan)
             made = replace(
                 take(leaves, rows),
                 kind=np.full(len(rows), DIRECT),
                 vector=np.arange(len(rows)),
-                weights=as_numpy(_cut(weights[members], bits)),
+                weights=as_numpy(shortened(weights[members], bits)),
                 slots=slots,
                 coarse=np.zeros((0, len(given_columns)), np.uint8),
                 fine=as_numpy(cut),

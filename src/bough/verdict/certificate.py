@@ -68,6 +68,28 @@ class Lemma:
 
 
 @dataclass(frozen=True, eq=False)
+class TreeLemma:
+    """Chunk `TREE` bounds ReLU inputs as `RELU` does, each side over patterns of splits: the least of these counts.
+
+    A side is twice the ReLU's number, plus one for -z. A pattern has splits with multipliers, as leaves have; other
+    ReLUs pass with the lower slopes in row `vector`, which patterns share, and the clause's rows have weights.
+    """
+
+    head: Array  # u4 [2]: box, clause + 1 (0: all points of the box)
+    sides: Array  # u4 [patterns]
+    vector: Array  # u4 [patterns]
+    splits: Array  # u4 [patterns]: how many
+    literals: Array  # u4 [splits of all]
+    signs: Array  # f8 [splits of all]
+    weights: Array  # f8 [patterns, rows], or [patterns, 0]
+    slots: Array  # u4 [n]: the ReLUs that slopes are about
+    slopes: Array  # u1 [vectors, n]
+
+    def __len__(self) -> int:
+        return len(self.sides)
+
+
+@dataclass(frozen=True, eq=False)
 class Leaves:
     """Chunk `LEAF` holds closed parts of the tree.
 
@@ -117,14 +139,22 @@ class End:
     digest: Array  # u1 [32]
 
 
-Chunk = ProblemHashes | Lemma | Leaves | Point | End
-KINDS: dict[bytes, type[Any]] = {b"ASK ": ProblemHashes, b"RELU": Lemma, b"LEAF": Leaves, b"CEX ": Point, b"END ": End}
+Chunk = ProblemHashes | Lemma | TreeLemma | Leaves | Point | End
+KINDS: dict[bytes, type[Any]] = {
+    b"ASK ": ProblemHashes,
+    b"RELU": Lemma,
+    b"TREE": TreeLemma,
+    b"LEAF": Leaves,
+    b"CEX ": Point,
+    b"END ": End,
+}
 TAGS = {kind: tag for tag, kind in KINDS.items()}
 # The types that each array may have: whole numbers are stored as narrow as they fit.
 WHOLE = {"u1": ("u1",), "u2": ("u1", "u2"), "u4": ("u1", "u2", "u4"), "u8": ("u1", "u2", "u4", "u8")}
 LAYOUT: dict[type[Any], Sequence[tuple[str, int]]] = {
     ProblemHashes: (("u1", 1),) * 2,
     Lemma: (("u4", 1), ("u4", 1), ("u4", 1), ("u1", 2), ("f8", 2)),
+    TreeLemma: (*(("u4", 1),) * 5, ("f8", 1), ("f8", 2), ("u4", 1), ("u1", 2)),
     Leaves: (
         *(("u4", 1), ("u1", 1), ("u4", 1), ("u4", 1), ("u4", 1), ("f8", 1)),
         *(("u4", 1), ("u4", 1), ("u1", 1), ("u8", 1), ("f8", 2)),

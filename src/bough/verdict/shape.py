@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bough.errors import CertificateError
 from bough.network.graph import Network
 from bough.problem.property import Property
-from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, MOST_LEAVES, SLOPES, Leaves, Lemma
+from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, MOST_LEAVES, SLOPES, Leaves, Lemma, TreeLemma
 
 Array = NDArray[Any]
 MOST_TIMES = 64  # an input is halved at most so often, since its halves are bits of one number
@@ -51,17 +51,35 @@ class Shape:
         rows = max(len(clause.offsets) for clause in prop.clauses)
         return Shape(network.neurons, network.inputs, rows, tuple(clause.box for clause in prop.clauses))
 
-    def check_lemma(self, lemma: Lemma) -> tuple[int, int | None]:
+    def check_lemma(self, lemma: Lemma | TreeLemma) -> tuple[int, int | None]:
         """The lemma's box, and its clause if it has one; raises unless it fits."""
         head = lemma.head.astype(np.int64).tolist()
-        size = (2 * len(lemma.neurons), len(lemma.slots))
         fits = len(head) == 2 and head[1] <= len(self.boxes)
         fits = fits and (self.boxes[head[1] - 1] == head[0] if head[1] else head[0] in self.boxes)
-        fits = fits and lemma.slopes.shape == size and lemma.weights.shape == (size[0], self.rows if head[1] else 0)
-        fits = fits and _ascending(lemma.neurons, self.neurons) and _ascending(lemma.slots, self.neurons)
+        fits = fits and (self._plain_fits(lemma) if isinstance(lemma, Lemma) else self._trees_fit(lemma))
+        rows = 2 * len(lemma.neurons) if isinstance(lemma, Lemma) else len(lemma)
+        fits = fits and lemma.weights.shape == (rows, self.rows if head[1] else 0)
+        fits = fits and _ascending(lemma.slots, self.neurons)
         if not (fits and bool((np.isfinite(lemma.weights) & (lemma.weights >= 0)).all())):
             raise CertificateError("bounds of ReLUs are claimed that do not fit the network and the property")
         return head[0], head[1] - 1 if head[1] else None
+
+    def _plain_fits(self, lemma: Lemma) -> bool:
+        size = (2 * len(lemma.neurons), len(lemma.slots))
+        return lemma.slopes.shape == size and _ascending(lemma.neurons, self.neurons)
+
+    def _trees_fit(self, lemma: TreeLemma) -> bool:
+        """Whether the patterns' arrays fit each other, and name ReLUs, each split once in a pattern."""
+        count = lemma.splits.astype(np.int64)
+        fits = len(lemma) <= MOST_LEAVES and len(lemma.sides) == len(lemma.vector) == len(count)
+        fits = fits and int(count.sum()) == len(lemma.literals) == len(lemma.signs)
+        if not fits or lemma.slopes.shape[1] != len(lemma.slots):
+            return False
+        neuron = lemma.literals >> 1
+        same = np.diff(np.repeat(np.arange(len(lemma)), count)) == 0
+        named = bool((lemma.sides >> 1 < self.neurons).all()) and bool((neuron < self.neurons).all())
+        once = bool((neuron[1:] > neuron[:-1])[same].all()) and bool((lemma.vector < len(lemma.slopes)).all())
+        return named and once and bool(np.isfinite(lemma.signs).all())
 
     def check_leaves(self, leaves: Leaves) -> Entries:
         """Which leaf every split is of; raises unless the leaves fit."""

@@ -14,7 +14,7 @@ import numpy as np
 from bough.budget import Clock
 from bough.errors import CertificateError, UnreadableCertificate
 from bough.problem.problem import Problem
-from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, ProblemHashes, Torn, read
+from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, ProblemHashes, Torn, TreeLemma, read
 from bough.verdict.check.claims import Claims
 from bough.verdict.check.layers import Array
 from bough.verdict.check.tree import Gap, Paths, find_gap
@@ -92,7 +92,7 @@ def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tu
         match chunk:
             case ProblemHashes():
                 _check_hashes(problem, chunk)
-            case Lemma():
+            case Lemma() | TreeLemma():
                 claims.learn(chunk)
             case Leaves():
                 _prove(claims, chunk, seen)

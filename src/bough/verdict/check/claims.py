@@ -12,9 +12,10 @@ import numpy as np
 from bough.errors import CertificateError
 from bough.network.graph import Network
 from bough.problem.property import Clause, Property
-from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, SLOPES, Leaves, Lemma
+from bough.verdict.certificate import DIRECT, EMPTY, FINE, LOCAL, SLOPES, Leaves, Lemma, TreeLemma
 from bough.verdict.check.layers import Array
 from bough.verdict.check.proof import ADAPTIVE, ELEMENTS, Passing, Prover, Where
+from bough.verdict.check.tree import Paths, find_gap
 from bough.verdict.shape import EFFORTS, KINDS, Entries, Shape
 
 ONCE, TWICE, STEP_BY_STEP = range(EFFORTS)  # how bounds are derived again in a leaf
@@ -50,13 +51,18 @@ class Claims:
     def of_clause(self, clause: int) -> Where:
         """The box of a clause, with bounds that hold wherever the clause is unsafe."""
         regions = self.root(self.clauses[clause].box)
-        return regions.with_bounds(*self._own[clause]) if clause in self._own else regions
+        if clause not in self._own:
+            return regions
+        lower, upper = self._own[clause]
+        # What was learnt of the box since holds there, too.
+        lower = np.where(regions.lower > lower, regions.lower, lower)
+        return regions.with_bounds(lower, np.where(regions.upper < upper, regions.upper, upper))
 
-    def learn(self, lemma: Lemma) -> None:
+    def learn(self, lemma: Lemma | TreeLemma) -> None:
         """Derive the bounds of a lemma and believe them."""
         self.believe(lemma, self.tried(lemma))
 
-    def believe(self, lemma: Lemma, regions: Where) -> None:
+    def believe(self, lemma: Lemma | TreeLemma, regions: Where) -> None:
         """Take what was derived from a lemma for known, where it holds."""
         box, clause = self.shape.check_lemma(lemma)
         if clause is None:
@@ -64,10 +70,12 @@ class Claims:
         else:
             self._own[clause] = regions.lower, regions.upper
 
-    def tried(self, lemma: Lemma) -> Where:
+    def tried(self, lemma: Lemma | TreeLemma) -> Where:
         """The bounds of a lemma over its box, or at the unsafe points of its clause."""
         box, clause = self.shape.check_lemma(lemma)
         regions = self.root(box) if clause is None else self.of_clause(clause)
+        if isinstance(lemma, TreeLemma):
+            return self.by_patterns(regions, lemma, self.patterns(lemma))
         for i in self.network.relus:
             regions = self._learnt(regions, lemma, i, None if clause is None else self.clauses[clause])
         return regions
@@ -99,6 +107,75 @@ class Claims:
             high = -bounds[0, ~below]
             upper[0, minus_high] = np.where(high < upper[0, minus_high], high, upper[0, minus_high])
         return regions.with_bounds(lower, upper)
+
+    def _check_cover(self, lemma: TreeLemma) -> None:
+        """Raise unless the patterns of every side hold all combinations of signs: then each point is in one of them."""
+        if not len(lemma):
+            return
+        literals = lemma.literals.astype(np.int64)
+        pattern = np.repeat(np.arange(len(lemma)), lemma.splits)
+        paths = Paths(len(lemma), pattern, literals >> 1, literals & 1, np.full(len(literals), -1))
+        gap = find_gap(paths, self.network.neurons, lemma.sides)
+        if gap is not None:
+            side = int(lemma.sides[gap.leaf])
+            raise CertificateError(f"the splits that bound ReLU {side >> 1} from one side leave a gap")
+
+    def by_patterns(self, regions: Where, lemma: TreeLemma, proved: Array) -> Where:
+        """The bounds with those of every side improved by the least that its patterns prove, if these leave no gap."""
+        self._check_cover(lemma)
+        lower, upper = regions.lower.copy(), regions.upper.copy()
+        sides, of = np.unique(lemma.sides.astype(np.int64), return_inverse=True)
+        least = np.full(len(sides), np.inf, dtype=proved.dtype)
+        np.minimum.at(least, of, proved)
+        least = np.where(least == np.inf, -np.inf, least)  # then known bounds contradict each other anyway
+        below = sides & 1 == 0
+        low, minus_high = sides[below] >> 1, sides[~below] >> 1
+        lower[0, low] = np.where(least[below] > lower[0, low], least[below], lower[0, low])
+        high = -least[~below]
+        upper[0, minus_high] = np.where(high < upper[0, minus_high], high, upper[0, minus_high])
+        return regions.with_bounds(lower, upper)
+
+    def patterns(self, lemma: TreeLemma) -> Array:
+        """A lower bound of every pattern's functional where its splits hold, by what is known before the lemma."""
+        box, clause = self.shape.check_lemma(lemma)
+        regions = self.root(box) if clause is None else self.of_clause(clause)
+        values = np.full(len(lemma), -np.inf, dtype=self.prover.layers.dtype)
+        first = np.cumsum(lemma.splits, dtype=np.int64) - lemma.splits
+        for i in self.network.relus:
+            part = self.network.slices[i]
+            own = np.flatnonzero((lemma.sides >> 1 >= part.start) & (lemma.sides >> 1 < part.stop))
+            for piece in _pieces(own, max(1, ELEMENTS // self.prover.widest)):
+                row = np.repeat(np.arange(len(piece)), lemma.splits[piece])
+                # The numbers of a piece's splits: each pattern's stand together.
+                start = np.cumsum(lemma.splits[piece], dtype=np.int64) - lemma.splits[piece]
+                e = np.arange(len(row)) + np.repeat(first[piece] - start, lemma.splits[piece])
+                values[piece] = self._in_patterns(regions, lemma, piece, (row, e), i, clause)
+        return values
+
+    def _in_patterns(
+        self, regions: Where, lemma: TreeLemma, piece: Array, splits: tuple[Array, Array], relu: int, clause: int | None
+    ) -> Array:
+        """Lower bounds of some patterns that are about one layer; `splits` as `part` has them."""
+        number, (row, e) = self.prover.layers.number, splits
+        source = self.network.nodes[relu].inputs[0]
+        shape = (len(piece), regions.low.shape[1])
+        low, high = np.broadcast_to(regions.low, shape), np.broadcast_to(regions.high, shape)
+        lower, upper = _cut_at_zero(regions, len(piece), row, lemma.literals[e])
+        inside = replace(regions, low=low, high=high, lower=lower, upper=upper)
+        sides = lemma.sides[piece].astype(np.int64)
+        f = self.prover.layers.zeros(len(piece), 1, self.network.nodes[source].size)
+        f[np.arange(len(piece)), 0, (sides >> 1) - self.network.slices[relu].start] = np.where(sides & 1 == 1, -1, 1)
+        slope = self.prover.slopes(inside, ADAPTIVE)
+        slope[:, 0, lemma.slots] = number(lemma.slopes[lemma.vector[piece]] / STEPS)
+        sign = self.prover.layers.zeros(*slope.shape)
+        sign[row, 0, lemma.literals[e] >> 1] = number(lemma.signs[e])
+        passing = Passing(slope, sign)
+        if clause is None:
+            value = self.prover.least(inside, {source: f}, passing)[:, 0]
+        else:
+            weights = number(lemma.weights[piece])[:, None, : len(self.clauses[clause].offsets)]
+            value = self.prover.least_of_rows(inside, self.clauses[clause], weights, passing, {source: f})[:, 0]
+        return np.where(inside.empty, np.inf, value)
 
     def bounds(self, leaves: Leaves) -> Array:
         """A lower bound for every leaf, of what is above 0 only where the leaf holds no unsafe point."""
@@ -154,11 +231,7 @@ class Claims:
         row, halved = place[entries.of_split[e]], place[entries.of_halving[h]]
         clause = int(leaves.clause[piece[0]])
         regions = self.of_clause(clause)
-        lower, upper = (np.repeat(side, len(piece), axis=0) for side in (regions.lower, regions.upper))
-        neuron = leaves.literals[e].astype(np.int64) >> 1
-        on = (leaves.literals[e] & 1) == 1
-        lower[row[on], neuron[on]] = np.maximum(lower[row[on], neuron[on]], 0)
-        upper[row[~on], neuron[~on]] = np.minimum(upper[row[~on], neuron[~on]], 0)
+        lower, upper = _cut_at_zero(regions, len(piece), row, leaves.literals[e])
         shape = (len(piece), regions.low.shape[1])
         low, high = np.broadcast_to(regions.low, shape), np.broadcast_to(regions.high, shape)
         if len(h):
@@ -207,6 +280,16 @@ def halved_sides(low: Array, high: Array, times: Array, halves: Array) -> tuple[
         low = np.where(active & second, middle, low)
         high = np.where(active & ~second, middle, high)
     return low, high
+
+
+def _cut_at_zero(regions: Where, count: int, row: Array, literals: Array) -> tuple[Array, Array]:
+    """The bounds of one region so many times, those in each row cut at 0 by its splits."""
+    lower, upper = (np.repeat(side, count, axis=0) for side in (regions.lower, regions.upper))
+    neuron = literals.astype(np.int64) >> 1
+    on = (literals & 1) == 1
+    lower[row[on], neuron[on]] = np.maximum(lower[row[on], neuron[on]], 0)
+    upper[row[~on], neuron[~on]] = np.minimum(upper[row[~on], neuron[~on]], 0)
+    return lower, upper
 
 
 def _pieces(rows: Array, step: int) -> Iterator[Array]:

@@ -37,11 +37,12 @@ class Gap:
     leaf: int
 
 
-def find_gap(paths: Paths, variables: int) -> Gap | None:
-    """The first gap met, or None where there is none."""
+def find_gap(paths: Paths, variables: int, tree: Array | None = None) -> Gap | None:
+    """The first gap met, or None where there is none; `tree` [leaves] numbers trees that each cover everything."""
     if not paths.leaves:
         return Gap((), -1)
-    group = np.zeros(paths.leaves, dtype=np.int64)  # of every leaf; -1: its part is covered
+    # Of every leaf; -1: its part is covered.
+    group = np.zeros(paths.leaves, dtype=np.int64) if tree is None else tree.astype(np.int64)
     open_ = np.ones(len(paths.leaf), dtype=bool)  # which entries are still to be split by
     while True:
         left = np.bincount(paths.leaf[open_], minlength=paths.leaves)
