@@ -14,7 +14,7 @@ from bough.bounds.boxes import HalvedLP, LinearBounds
 from bough.bounds.dual import DualAscent
 from bough.bounds.intermediate import KNOWN_RELU_BOUNDS, AbstractIntermediate, PaperBounds, TightBounds
 from bough.bounds.lp import PlanetLP
-from bough.bounds.optimised import OptimisedBounds
+from bough.bounds.optimised import OptimisedBounds, by_trees
 from bough.branching.babsr import BaBSR
 from bough.branching.base import KNOWN_RULES, AbstractBrancher, RuleSettings
 from bough.branching.inputs import BaBSB, Combined, Longest, Smear
@@ -221,6 +221,16 @@ def test_an_object_has_relu_bounds_and_a_device_already():
     assert Options(bounds=PlanetLP(), device="cpu").device == "cpu"
 
 
+def test_trees_are_refused_where_nothing_grows_them():
+    refusal = r"grows no trees; use --bounds dual, or --intermediate optimised$"
+    for name in ("lp", "linear"):
+        with pytest.raises(BadInput, match=refusal):
+            Options(bounds=name, intermediate="trees")
+    with pytest.raises(BadInput, match=refusal):
+        Options(bounds=PlanetLP(by_trees()))
+    assert Options(bounds="dual", intermediate="trees").intermediate == "trees"
+
+
 @pytest.mark.parametrize(
     "bounder",
     [PlanetLP(), PlanetLP(FIXED), DualAscent(), LinearBounds(), HalvedLP(), DualAscent(intermediate=OptimisedBounds())],
@@ -234,6 +244,7 @@ def test_a_session_is_capable_of_what_its_bounder_offers(bounder: AbstractBounde
         Capability.EVIDENCE: capabilities.evidence,
         Capability.INPUT_PARTS: capabilities.input_parts,
         Capability.UNSAFE_BOXES: capabilities.unsafe_boxes,
+        Capability.DEEPER_ROOTS: capabilities.deeper_roots,
     }
     able = {capability for capability, thing in held.items() if thing is not None}
     assert able == bounder.offers - {Capability.SHADOW_PRICES}  # which are among the slopes of input parts
@@ -257,9 +268,9 @@ def chosen(network: Network, **options: Any) -> tuple[str, str, str]:
 
 def test_auto_by_the_network():
     assert chosen(small_network()) == ("lp", "tight", "babsr")
-    assert chosen(wide_network()) == ("dual", "optimised", "kfsb")
+    assert chosen(wide_network()) == ("dual", "trees", "kfsb")
     assert chosen(narrow_network()) == ("linear", "tight", "babsb")
-    assert chosen(narrow_network(), branching="widest") == ("dual", "optimised", "widest")
+    assert chosen(narrow_network(), branching="widest") == ("dual", "trees", "widest")
     assert chosen(wide_network(), intermediate="paper") == ("lp", "paper", "babsr")
 
 
@@ -283,7 +294,7 @@ def test_auto_halves_inputs_for_rules_that_do():
 
 
 def test_a_certificate_chooses_relu_bounds_that_are_not_renewed(tmp_path):
-    for bounds, policy in (("lp", "fixed"), ("dual", "optimised")):
+    for bounds, policy in (("lp", "fixed"), ("dual", "trees")):
         plan = search_plan(Options(bounds=bounds, certificate=tmp_path / "proof"), wide_network())
         assert plan.settings.intermediate == policy
         assert plan.bounder.intermediate is not None

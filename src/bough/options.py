@@ -94,6 +94,7 @@ class Strategy:
         self._check_device()
         self._check_bounder()
         self._check_rule()
+        self._check_trees()
 
     @property
     def needs(self) -> frozenset[Capability]:
@@ -149,6 +150,13 @@ class Strategy:
             own = self.bounds != AUTO and KNOWN_BOUNDERS.entry(self.bounds).usual_relu_bounds is None
         if own and self.intermediate != AUTO:
             raise BadInput(f"{self.bounds} has ReLU bounds of its own; leave out --intermediate")
+
+    def _check_trees(self) -> None:
+        """Trees that nothing would grow are refused."""
+        policy = self.relu_bounds()
+        grows = self.offers is None or Capability.DEEPER_ROOTS in self.offers
+        if policy is not None and policy.levels and not grows:
+            raise BadInput(f"{self.bounds} grows no trees; use --bounds dual, or --intermediate optimised")
 
     def _check_rule(self) -> None:
         """Bounds, rule and weights have to fit, named or not."""

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.optimised import OptimisedBounds
 from bough.bounds.reduced import reduce
-from bough.bounds.trees import TreeLeaves, Trees, by_pattern
+from bough.bounds.trees import TreeLeaves, Trees, TreeWork, by_pattern
 from bough.branching.babsr import BaBSR
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds
@@ -119,6 +120,7 @@ def eager(monkeypatch):
     """Trees for everything that is open, however few branches are foreseen."""
     monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6)
     monkeypatch.setattr(dual, "FEWEST_BRANCHES", 0.0)
+    monkeypatch.setattr(dual, "MANY_CLAUSES", 1)
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
@@ -134,6 +136,29 @@ def test_verdicts_over_trees_are_enumerations(kind, first, monkeypatch):
             judged = Judged(DualAscent(intermediate=DEEP), case, conditional=True)
             result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=8))
             assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_budget_binds():
+    """Trees take no more bounds than they may; with none, the search is what it is without them."""
+    problem = hard_case("dense", 5, safe=True).problem
+    results = {}
+    for most in (None, 0, 140):
+        bounder = DualAscent(intermediate=replace(DEEP, most_tree_bounds=most))
+        results[most] = search(Search(problem, bounder, BaBSR(), NoAttack(), NEVER, batch=8))
+    plain = search(Search(problem, DualAscent(intermediate=PLAIN), BaBSR(), NoAttack(), NEVER, batch=8))
+    assert results[None].notes["tree_bounds"] > 140 >= results[140].notes["tree_bounds"] > 0
+    assert "tree_bounds" not in results[0].notes
+    assert (results[0].branches, results[0].lower_bound) == (plain.branches, plain.lower_bound)
+    assert results[None].notes["root_lower_before_trees"] < results[None].root_lower_bound
+
+
+def test_every_side_may_take_as_much():
+    work = TreeWork(Trees(), torch.ones(2, 3, dtype=torch.bool), budget=120.0)
+    assert work.allowance(4) == 40
+    work.bounds = 10
+    assert work.allowance(4) == 55
+    assert work.allowance(4) == 110
 
 
 @pytest.mark.usefixtures("eager")
@@ -158,8 +183,8 @@ def test_trees_save_branches():
 def test_trees_that_are_ended_leave_what_is_known(owner, method, call, end, monkeypatch):
     """Out of time, the search goes on over what the roots have; interrupted, the bound of the roots is reported."""
     problem = hard_case("dense", 5, safe=True).problem
-    plain = search(Search(problem, DualAscent(intermediate=PLAIN), BaBSR(), NoAttack(), NEVER, batch=8))
-    assert plain.branches
+    known = float(DualAscent(intermediate=PLAIN).prepare(problem).root(0.0, NEVER).domains.lower.min())
+    assert known < 0
     calls = itertools.count()
     by_these, original = DualSession._by_these, getattr(owner, method)
 
@@ -178,6 +203,6 @@ def test_trees_that_are_ended_leave_what_is_known(owner, method, call, end, monk
     reached = next(calls) > call
     interrupted = reached and isinstance(end, KeyboardInterrupt)
     assert result.verdict is (Verdict.UNKNOWN if interrupted else Verdict.VERIFIED)
-    assert result.root_lower_bound >= plain.root_lower_bound
-    assert result.lower_bound >= plain.root_lower_bound
+    assert result.root_lower_bound >= known
+    assert result.lower_bound >= known
     assert reached or call

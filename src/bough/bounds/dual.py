@@ -344,15 +344,21 @@ class DualSession(
         clock = Clock.start()
         branches, losses = self._foreseen(roots.domains[left], cutoff)
         branches = branches if self._searched is None else self._searched
+        most = self._config.intermediate.most_tree_bounds
         spent = self._notes.get("tree_bounds", 0.0)
-        budget = min(MOST_TREE_BOUNDS[kind], FREE_TREE_BOUNDS[kind] + TREE_SHARE[kind] * branches) - spent
-        budget = min(budget, FIRST_TREE_BOUNDS[kind] + 2 * spent)
+        budget = min(
+            MOST_TREE_BOUNDS[kind] if most is None else most, FREE_TREE_BOUNDS[kind] + TREE_SHARE[kind] * branches
+        )
+        budget = min(budget - spent, FIRST_TREE_BOUNDS[kind] + 2 * spent)
         sides = int(budget / LEAST_TREE)
         if branches < FEWEST_BRANCHES or sides < FEWEST_SIDES:
             return None
+        if not spent:
+            self._notes |= {"foreseen_branches": branches, "root_lower_before_trees": float(roots.domains.lower.min())}
+            self._notes["root_ambiguous_before_trees"] = self._notes["root_ambiguous"]
         losses = losses.amax(dim=0, keepdim=True) if whole else losses
-        costing = math.ceil(share * float((losses > 0).sum()))
-        work = TreeWork(trees, _largest(losses, min(sides // 2, costing) if share < 1 else sides // 2), budget)
+        costing = math.ceil(share * float((losses >= 0).sum()))
+        work = TreeWork(trees, _largest(losses, min(sides // 2, costing)), budget)
         if whole:
             roots = self._over_boxes(roots, left, work, cutoff, deadline)
         else:
@@ -362,19 +368,22 @@ class DualSession(
         return roots
 
     def _foreseen(self, roots: DomainBatch, cutoff: float) -> tuple[float, Tensor]:
-        """About how many branches a search takes, and what the chord of each ReLU costs each root, [roots, neurons]."""
+        """About how many branches a search takes, and what the chord of each ReLU costs each root, [roots, neurons].
+
+        It is below 0 for ReLUs that trees leave alone: decided ones, and those of the first layer.
+        """
         branches = 0.0
-        losses = torch.zeros_like(roots.bounds.lower)
+        losses = torch.full_like(roots.bounds.lower, -1.0)
         for place, rows in self._by_place(roots):
             functionals, duals = self._functionals(place, roots[rows])
             functionals = replace(functionals, offsets=functionals.offsets + cutoff)
             climb = evaluate(place.climber, functionals, duals)
             own = chord_losses(climb, functionals).double()
-            own[:, place.net.layers[0]] = 0.0  # exact already; measured at unsafe points: gains less than it costs
+            own[:, place.net.layers[0]] = -1.0  # exact already; measured at unsafe points: gains less than it costs
             losses[rows[:, None], place.net.neurons] = own
             value = climb.value[: len(rows)].clone()
             branches += PROBE.foreseen(place.climber, functionals, Ascended(duals, value))
-        return branches, torch.where(roots.bounds.ambiguous(), losses, 0.0)
+        return branches, torch.where(roots.bounds.ambiguous(), losses, -1.0)
 
     def _over_boxes(self, roots: Bounded, left: Tensor, work: TreeWork, cutoff: float, deadline: Deadline) -> Bounded:
         """Bound some roots again over bounds by trees that hold in their whole boxes."""
@@ -773,10 +782,10 @@ def _gain(before: Tensor, roots: Bounded, rows: Tensor) -> float:
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
-    """A mask of the so many largest values; ties by their order."""
+    """A mask of the so many largest values that are not below 0; ties by their order."""
     mask = torch.zeros_like(values, dtype=torch.bool).flatten()
     mask[values.flatten().argsort(descending=True, stable=True)[:count]] = True
-    return mask.reshape(values.shape)
+    return mask.reshape(values.shape) & (values >= 0)
 
 
 def _joined(roots: DomainBatch, rows: Tensor, better: Bounded) -> Bounded:

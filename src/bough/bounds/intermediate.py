@@ -69,6 +69,11 @@ class AbstractIntermediate(ABC):
         """The trees by which roots that stay open may be bounded, each larger than the last."""
         return ()
 
+    @property
+    def most_tree_bounds(self) -> int | None:
+        """How many bounds such trees may take in all; None: as many as suits the device."""
+        return None
+
     def by_trees(
         self,
         network: Network,

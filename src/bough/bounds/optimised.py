@@ -52,6 +52,7 @@ class OptimisedBounds(AbstractIntermediate):
     refresh: bool = False
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
     levels: tuple[Trees, ...] = ()  # for roots that stay open, each larger than the last
+    most_tree_bounds: int | None = None  # of all these together; None: as many as suits the device
 
     @property
     def slopes(self) -> AbstractSlopes:
