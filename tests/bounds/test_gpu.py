@@ -32,7 +32,8 @@ from bough.api import solve
 from bough.bounds.ascent import Ascent
 from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
-from bough.bounds.optimised import OptimisedBounds
+from bough.bounds.optimised import OptimisedBounds, by_trees
+from bough.bounds.trees import TreeWork
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
 from bough.branching.filtered import Filtered
@@ -130,6 +131,30 @@ def test_optimised_root_bounds_are_close() -> None:
             on_gpu = OptimisedBounds().at_root(network.on(CUDA), box.on(CUDA), NEVER).bounds
             close(on_gpu.lower, on_cpu.lower, 2e-3)
             close(on_gpu.upper, on_cpu.upper, 2e-3)
+
+
+@gpu
+def test_bounds_by_trees_are_close() -> None:
+    """Most bounds agree: a tree may grow another way where rounding decides what is split, and gains about as much."""
+    policy = by_trees()
+    differences = []
+    for kind in SMALL_KINDS:
+        for seed in range(3):
+            g = generator(seed)
+            network = KINDS[kind](g)
+            box = box_around(g, network.inputs)
+            found = []
+            for device in (torch.device("cpu"), CUDA):
+                net = network.on(device)
+                region = policy.at_root(net, box.on(device), NEVER)
+                every = torch.ones(1, network.neurons, dtype=torch.bool, device=device)
+                deeper = policy.by_trees(net, region, TreeWork(policy.levels[0], every), NEVER)
+                assert deeper is not None
+                found.append(torch.cat([deeper.bounds.lower, deeper.bounds.upper]).cpu())
+            width = (found[0][1] - found[0][0]).clamp(min=1e-3)
+            differences.append(((found[0] - found[1]).abs() / width).flatten())
+    assert float(torch.cat(differences).quantile(0.9)) < 2e-3
+    assert float(torch.cat(differences).max()) < 0.2
 
 
 @gpu

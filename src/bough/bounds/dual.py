@@ -203,7 +203,6 @@ class DualSession(
         # Of trees: where they have got to, and what they go by.
         self._deepest: Bounded | None = None
         self._level = 0
-        self._splitting = False
         self._searched: float | None = None  # bounds of a search when trees were tried last
         self._tightened = False  # whether what open domains stand on has changed
         self._next_trees: float = FIRST_TREES[self._device.type]
@@ -251,23 +250,22 @@ class DualSession(
                     yield better
         except OutOfTime:
             self._noted()
-        self._splitting = True
 
     def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
         """More trees, once a search took far more bounds than was foreseen; what is open stands on what they prove."""
-        if bounds < self._next_trees or self._deepest is None:
+        before = self._deepest
+        if bounds < self._next_trees or before is None:
             return
-        self._next_trees = 4 * bounds
+        self._next_trees = math.inf  # unless these gain
         self._searched = float(bounds)
         self._tightened = True
-        before = self._deepest
         try:
-            for better in self._by_trees(self._deepest, cutoff, deadline.part(TIGHTEN_SHARE)):
+            for better in self._by_trees(before, cutoff, deadline.part(TIGHTEN_SHARE)):
                 self._deepest = better
+                if _gain(before.domains.lower, better, _above(before, cutoff)) > LEAST_TREE_GAIN:
+                    self._next_trees = 4 * bounds
         except OutOfTime:
             pass
-        if _gain(before.domains.lower, self._deepest, _above(before, cutoff)) <= LEAST_TREE_GAIN:
-            self._next_trees = math.inf
 
     def _noted(self) -> None:
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
@@ -288,9 +286,10 @@ class DualSession(
     def _in_boxes(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
         """Trees over whole boxes, larger from level to level, as long as they serve many clauses and gain much."""
         levels = self._config.intermediate.levels
+        fewest = MANY_CLAUSES if self._config.intermediate.conditional else 1
         for trees in (*levels, *levels[-1:] * MOST_REPEATS):
             left = _above(roots, cutoff)
-            if len(left) < MANY_CLAUSES:
+            if len(left) < fewest:
                 return
             before = roots.domains.lower
             better = self._by_these(trees, roots, left, cutoff, deadline, 1.0, whole=True)
@@ -303,7 +302,7 @@ class DualSession(
 
     def _by_trees(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
         """Trees at unsafe points, larger from level to level, each level again and again while it gains."""
-        levels = self._config.intermediate.levels
+        levels = self._config.intermediate.levels if self._config.intermediate.conditional else ()
         while levels and self._level < len(levels) + MOST_REPEATS:
             trees = levels[min(self._level, len(levels) - 1)]
             gained = False
@@ -358,6 +357,8 @@ class DualSession(
             self._notes["root_ambiguous_before_trees"] = self._notes["root_ambiguous"]
         losses = losses.amax(dim=0, keepdim=True) if whole else losses
         costing = math.ceil(share * float((losses >= 0).sum()))
+        if not costing:  # with one layer of ReLUs, say
+            return None
         work = TreeWork(trees, _largest(losses, min(sides // 2, costing)), budget)
         if whole:
             roots = self._over_boxes(roots, left, work, cutoff, deadline)
@@ -379,7 +380,8 @@ class DualSession(
             functionals = replace(functionals, offsets=functionals.offsets + cutoff)
             climb = evaluate(place.climber, functionals, duals)
             own = chord_losses(climb, functionals).double()
-            own[:, place.net.layers[0]] = -1.0  # exact already; measured at unsafe points: gains less than it costs
+            if place.net.layers:  # exact already; measured at unsafe points: gains less than it costs
+                own[:, place.net.layers[0]] = -1.0
             losses[rows[:, None], place.net.neurons] = own
             value = climb.value[: len(rows)].clone()
             branches += PROBE.foreseen(place.climber, functionals, Ascended(duals, value))
@@ -397,12 +399,8 @@ class DualSession(
                 deeper[box] = self._as_proved(box, region)
         regions = self._regions | deeper
         bounds = Bounds.concatenate([regions[c.box].bounds for c in self._problem.clauses])
-        bounds = bounds.intersect(self._root_bounds)
-        if self._splitting:  # open domains stand on the networks as they are reduced
-            self._regions = regions
-            return self._over(bounds, roots, left, cutoff, deadline)
         before = self._places, self._root_bounds
-        self._stand_on(self._places | self._made(deeper, deadline), bounds)
+        self._stand_on(self._places | self._made(deeper, deadline), bounds.intersect(self._root_bounds))
         try:
             fresh = replace(self._roots(), lower=roots.domains.lower)
             better = self._bound(fresh[left], self._config.at_root, cutoff, deadline)
@@ -778,7 +776,7 @@ def _above(roots: Bounded, cutoff: float) -> Tensor:
 def _gain(before: Tensor, roots: Bounded, rows: Tensor) -> float:
     """The largest rise of some roots' bounds, relative to what they were."""
     old, new = before[rows], roots.domains.lower[rows]
-    return float(((new - old) / old.abs()).nan_to_num(0.0, posinf=torch.inf).max())
+    return float(((new - old) / old.abs()).nan_to_num(0.0, posinf=torch.inf).max()) if len(rows) else 0.0
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
