@@ -11,7 +11,10 @@ from torch import Tensor
 from bough.api import solve
 from bough.bounds.ascent import Ascent
 from bough.bounds.base import AbstractBounder, Capability
+from bough.bounds.deepening import TreePlan, TreePlans
 from bough.bounds.dual import DualAscent
+from bough.bounds.optimised import OptimisedBounds
+from bough.bounds.trees import Trees
 from bough.branching.base import KNOWN_RULES, AbstractBrancher
 from bough.budget import Deadline
 from bough.falsify.base import NoAttack
@@ -80,6 +83,12 @@ class Adversary(AbstractModel):
         return SCORES[self.name](graph, scene)
 
 
+# Small searches are foreseen to be short; here trees grow all the same, at the root and after some bounds.
+_PLAN = TreePlan(
+    (Trees(4, 16), Trees(8, 64)), 1.0, 2000.0, 2000.0, 1e5, 0.5, later=30.0, fewest_branches=0.0, many_clauses=2
+)
+EAGER = OptimisedBounds(trees=TreePlans(_PLAN, _PLAN))
+
 RULES_OF = {
     "lp": (*RELU_RULES, *SHIPPED, *ADVERSARIAL),
     "dual": (*RELU_RULES, *SHIPPED, *ADVERSARIAL),
@@ -118,8 +127,9 @@ class Engine:
         if self.family == "mip":
             return solve(problem, Options(timeout=min(seconds, MIXED_SECONDS), method=self.rule))
         bounds, gap = "lp" if self.family == "halved" else self.family, GAP if self.minimum else None
+        relu_bounds = EAGER if self.intermediate == "trees" else self.intermediate
         options = Options(
-            bounds=bounds, branching=self._rule(), intermediate=self.intermediate, gap=gap, device="cpu", seed=1
+            bounds=bounds, branching=self._rule(), intermediate=relu_bounds, gap=gap, device="cpu", seed=1
         )
         plan = search_plan(options, problem.network)
         run = Search(

@@ -6,6 +6,7 @@ written out for SciPy.
 """
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,11 @@ from bough import api
 from bough.bounds import kernels
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
 from bough.bounds.base import AbstractBounder, AbstractEstimates, AbstractSession, Bounded, Capabilities
+from bough.bounds.deepening import TreePlan, TreePlans
 from bough.bounds.lp import BasisNumbers
+from bough.bounds.optimised import OptimisedBounds
 from bough.bounds.reduced import Reduced
+from bough.bounds.trees import Trees
 from bough.bounds.witness import AbstractWitness
 from bough.branching.base import AbstractLookAhead
 from bough.budget import Deadline
@@ -752,3 +756,9 @@ def failing(error: BaseException, after: int = 0, otherwise: Callable[..., Any] 
         return otherwise(*arguments)
 
     return solve
+
+
+def eager_trees(*levels: Trees, budget: float = 1e6, later: float = math.inf) -> OptimisedBounds:
+    """Bounds by trees wherever something is open, and again after `later` bounds of a search."""
+    plan = TreePlan(levels, 0.0, budget, budget, budget, 1.0, later, fewest_branches=0.0, many_clauses=1)
+    return OptimisedBounds(trees=TreePlans(plan, plan))

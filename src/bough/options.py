@@ -155,7 +155,7 @@ class Strategy:
         """Trees that nothing would grow are refused."""
         policy = self.relu_bounds()
         grows = self.offers is None or Capability.DEEPER_ROOTS in self.offers
-        if policy is not None and policy.levels and not grows:
+        if policy is not None and policy.trees is not None and not grows:
             raise BadInput(f"{self.bounds} grows no trees; use --bounds dual, or --intermediate optimised")
 
     def _check_rule(self) -> None:

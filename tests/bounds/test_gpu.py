@@ -32,7 +32,7 @@ from bough.api import solve
 from bough.bounds.ascent import Ascent
 from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import AbstractIntermediate, TightBounds
-from bough.bounds.optimised import OptimisedBounds, by_trees
+from bough.bounds.optimised import LEVELS, OptimisedBounds, by_trees
 from bough.bounds.trees import TreeWork
 from bough.branching.babsr import BaBSR
 from bough.branching.base import AbstractBrancher
@@ -148,7 +148,7 @@ def test_bounds_by_trees_are_close() -> None:
                 net = network.on(device)
                 region = policy.at_root(net, box.on(device), NEVER)
                 every = torch.ones(1, network.neurons, dtype=torch.bool, device=device)
-                deeper = policy.by_trees(net, region, TreeWork(policy.levels[0], every), NEVER)
+                deeper = policy.by_trees(net, region, TreeWork(LEVELS[0], every), NEVER)
                 assert deeper is not None
                 found.append(torch.cat([deeper.bounds.lower, deeper.bounds.upper]).cpu())
             width = (found[0][1] - found[0][0]).clamp(min=1e-3)

@@ -22,6 +22,7 @@ from tests.support import (
     ball_samples,
     box_around,
     clause,
+    eager_trees,
     exact_margin,
     exact_values_at,
     generator,
@@ -60,15 +61,19 @@ from bough.verdict.result import Verdict
 NEVER = Deadline.never()
 ROUNDING = 1e-9  # of the samples' own evaluation
 LONG = OptimisedBounds(ascent=Ascent(steps=40))
-TREES = replace(LONG, levels=(Trees(rounds=2, leaves=4), Trees(rounds=8, leaves=32)))
+TREES = replace(LONG, trees=eager_trees(Trees(rounds=2, leaves=4), Trees(rounds=8, leaves=32)).trees)
 kinds = st.sampled_from(tuple(KINDS))
 seeds = st.integers(0, 2**31)
+
+
+def levels_of(policy: OptimisedBounds) -> tuple[Trees, ...]:
+    return () if policy.trees is None else policy.trees.cpu.levels
 
 
 def root_of(policy: OptimisedBounds, network: Network, box: Box) -> Region:
     """The whole box as a region, after all levels of trees of the policy."""
     region = policy.at_root(network, box, NEVER)
-    for trees in policy.levels:
+    for trees in levels_of(policy):
         region = policy.by_trees(network, region, everywhere(trees, region), NEVER) or region
     return region
 
@@ -93,7 +98,7 @@ def for_rows(policy: OptimisedBounds, network: Network, region: Region, rows: Te
         return bounds
     for _ in range(3):
         clauses = replace(clauses, bounds=clause_bounds.tightened(clauses))
-    for trees in policy.levels:
+    for trees in levels_of(policy):
         work = everywhere(trees, region, len(offsets))
         clauses = replace(clauses, bounds=clause_bounds.tightened(clauses, work))
     return clauses.bounds
@@ -113,7 +118,7 @@ def test_root_bounds_contain_samples_and_are_no_wider_than_those_inside(kind, se
     box = box_around(g, network.inputs)
     bounds = root_of(policy, network, box).bounds
     contains(bounds, relu_inputs_at(network, samples(box, 2000).numpy()))
-    for looser in (TightBounds(refresh=False), replace(policy, levels=())):
+    for looser in (TightBounds(refresh=False), replace(policy, trees=None)):
         inner = looser.at_root(network, box, NEVER).bounds
         assert bool((bounds.lower >= inner.lower).all())
         assert bool((bounds.upper <= inner.upper).all())

@@ -1,16 +1,19 @@
 """Trees of splits below a functional: their leaves cover everything, and bounds by them are tighter and stay true."""
 
 import itertools
+import math
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from tests.support import KINDS, Judged, ascend_in_float64, box_around, generator, hard_case
+from tests.support import KINDS, Judged, ascend_in_float64, box_around, eager_trees, generator, hard_case
 
-from bough.bounds import dual, trees
+from bough.bounds import trees
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
+from bough.bounds.base import Bounded
+from bough.bounds.deepening import Deepening, TreePlan, TreePlans
 from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import TightBounds
 from bough.bounds.optimised import OptimisedBounds
@@ -25,7 +28,8 @@ from bough.verdict.result import Verdict
 
 NEVER = Deadline.never()
 PLAIN = OptimisedBounds()
-DEEP = OptimisedBounds(levels=(Trees(rounds=3, leaves=8), Trees(rounds=8, leaves=64)))
+LEVELS = Trees(rounds=3, leaves=8), Trees(rounds=8, leaves=64)
+DEEP = eager_trees(*LEVELS)
 
 
 def grown(kind: str, seed: int, policy: Trees, which: slice = slice(None)) -> TreeLeaves:
@@ -115,42 +119,32 @@ def test_bounds_of_a_pattern_are_cut_at_zero():
     assert bounds.lower[1, 0] == -1
 
 
-@pytest.fixture
-def eager(monkeypatch):
-    """Trees for everything that is open, however few branches are foreseen."""
-    monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6)
-    monkeypatch.setattr(dual, "FEWEST_BRANCHES", 0.0)
-    monkeypatch.setattr(dual, "MANY_CLAUSES", 1)
-
-
 @pytest.mark.parametrize("kind", ["dense", "convolutional", "residual", "pooled"])
-@pytest.mark.parametrize("first", [1, 12])
-def test_verdicts_over_trees_are_enumerations(kind, first, monkeypatch):
-    """Whether trees are grown at the root, or for the first time after so many bounds of a search."""
-    monkeypatch.setitem(dual.TREE_SHARE, "cpu", 1e6 if first == 1 else 10.0)
-    monkeypatch.setattr(dual, "FEWEST_BRANCHES", 0.0)
-    monkeypatch.setitem(dual.FIRST_TREES, "cpu", first)
+@pytest.mark.parametrize(("budget", "later"), [(1e6, math.inf), (0.0, 12.0)])
+def test_verdicts_over_trees_are_enumerations(kind, budget, later):
+    """Whether trees are grown at the root, or for the first time after some bounds of a search."""
+    plan = TreePlan(LEVELS, 20.0, budget, 1e6, 1e6, 1.0, later, fewest_branches=0.0 if budget else 12.0, many_clauses=1)
+    policy = OptimisedBounds(trees=TreePlans(plan, plan))
     for seed in range(4):
         for safe in (True, False):
             case = hard_case(kind, seed, safe=safe)
-            judged = Judged(DualAscent(intermediate=DEEP), case, conditional=True)
+            judged = Judged(DualAscent(intermediate=policy), case, conditional=True)
             result = search(Search(case.problem, judged, BaBSR(), NoAttack(), NEVER, batch=8))
             assert result.verdict is (Verdict.VERIFIED if safe else Verdict.FALSIFIED)
 
 
-@pytest.mark.usefixtures("eager")
 def test_a_budget_binds():
     """Trees take no more bounds than they may; with none, the search is what it is without them."""
     problem = hard_case("dense", 5, safe=True).problem
     results = {}
-    for most in (None, 0, 140):
-        bounder = DualAscent(intermediate=replace(DEEP, most_tree_bounds=most))
+    for most in (1e6, 0, 140):
+        bounder = DualAscent(intermediate=eager_trees(*LEVELS, budget=most))
         results[most] = search(Search(problem, bounder, BaBSR(), NoAttack(), NEVER, batch=8))
     plain = search(Search(problem, DualAscent(intermediate=PLAIN), BaBSR(), NoAttack(), NEVER, batch=8))
-    assert results[None].notes["tree_bounds"] > 140 >= results[140].notes["tree_bounds"] > 0
+    assert results[1e6].notes["tree_bounds"] > 140 >= results[140].notes["tree_bounds"] > 0
     assert "tree_bounds" not in results[0].notes
     assert (results[0].branches, results[0].lower_bound) == (plain.branches, plain.lower_bound)
-    assert results[None].notes["root_lower_before_trees"] < results[None].root_lower_bound
+    assert results[1e6].notes["root_lower_before_trees"] < results[1e6].root_lower_bound
 
 
 def test_every_side_may_take_as_much():
@@ -161,7 +155,6 @@ def test_every_side_may_take_as_much():
     assert work.allowance(4) == 110
 
 
-@pytest.mark.usefixtures("eager")
 def test_trees_save_branches():
     saved = 0
     for seed in range(8):
@@ -179,26 +172,30 @@ def test_trees_save_branches():
 @pytest.mark.parametrize(
     ("owner", "method"), [(Trees, "foreseen"), (Trees, "_children"), (DualSession, "_made"), (DualSession, "_bound")]
 )
-@pytest.mark.usefixtures("eager")
 def test_trees_that_are_ended_leave_what_is_known(owner, method, call, end, monkeypatch):
     """Out of time, the search goes on over what the roots have; interrupted, the bound of the roots is reported."""
     problem = hard_case("dense", 5, safe=True).problem
     known = float(DualAscent(intermediate=PLAIN).prepare(problem).root(0.0, NEVER).domains.lower.min())
     assert known < 0
     calls = itertools.count()
-    by_these, original = DualSession._by_these, getattr(owner, method)
-
-    def in_trees(*arguments: Any, **more: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, method, ending)
-            return by_these(*arguments, **more)
+    run, original = Deepening.run, getattr(owner, method)
 
     def ending(*arguments: Any) -> Any:
         if next(calls) == call:
             raise end
         return original(*arguments)
 
-    monkeypatch.setattr(DualSession, "_by_these", in_trees)
+    def in_roots(*arguments: Any) -> Iterator[Bounded]:
+        works = run(*arguments)
+        while True:
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, method, ending)
+                better = next(works, None)
+            if better is None:
+                return
+            yield better
+
+    monkeypatch.setattr(Deepening, "run", in_roots)
     result = search(Search(problem, DualAscent(intermediate=DEEP), BaBSR(), NoAttack(), NEVER, batch=8))
     reached = next(calls) > call
     interrupted = reached and isinstance(end, KeyboardInterrupt)

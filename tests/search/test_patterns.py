@@ -10,13 +10,12 @@ import pytest
 import torch
 from soundness.second import covers, splits_of
 from tests.support import KINDS, ascend_in_float64, box_around, generator, hard_case
-from tests.verdict.certificates import certified, eager
+from tests.verdict.certificates import EAGER, certified
 
 from bough.bounds.ascent import Ascent, Climber, Duals, Functionals
 from bough.bounds.base import deepest_root
 from bough.bounds.dual import DualAscent, DualSession
 from bough.bounds.intermediate import TightBounds
-from bough.bounds.optimised import by_trees
 from bough.bounds.reduced import reduce
 from bough.bounds.trees import TreeLeaves, Trees
 from bough.budget import Deadline, OutOfTime
@@ -114,9 +113,8 @@ def test_the_search_stands_on_no_more_than_the_certificate_proves(kind, seed, tm
     """What a session takes for known after its root, against what a reader of the file derives."""
     problem, path = hard_case(kind, seed, safe=True).problem, tmp_path / "proof"
     certifier = Certifier(problem, path)
-    session = DualAscent(intermediate=by_trees()).prepare(problem, certifier)
-    with eager():
-        bounds = deepest_root(session, 0.0, NEVER).domains.bounds
+    session = DualAscent(intermediate=EAGER).prepare(problem, certifier)
+    bounds = deepest_root(session, 0.0, NEVER).domains.bounds
     certifier.close()
     chunks: list[Chunk] = []
     with path.open("rb") as file, pytest.raises(Torn):
@@ -146,8 +144,7 @@ def test_a_deadline_in_the_middle_of_a_stage_leaves_a_sound_certificate(
         return original(*arguments)
 
     monkeypatch.setattr(owner, method, out_of_time)
-    with eager():
-        result = certified(problem, tmp_path / "proof", "dual", intermediate="trees", timeout=60)
+    result = certified(problem, tmp_path / "proof", "dual", intermediate=EAGER, timeout=60)
     report = check(problem, tmp_path / "proof")
     if method == "_children":
         assert result.verdict is Verdict.VERIFIED

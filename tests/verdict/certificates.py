@@ -1,17 +1,15 @@
 """Helpers of the tests of certificates: one made by a search, taken apart into chunks, and put together again."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest.mock import patch
 
 import numpy as np
-from tests.support import Case, Plain, hard_case
+from tests.support import Case, Plain, eager_trees, hard_case
 
 from bough.api import solve
-from bough.bounds import dual
+from bough.bounds.trees import Trees
 from bough.options import Options
 from bough.problem.problem import Problem
 from bough.problem.property import Clause, Property
@@ -31,24 +29,18 @@ def certified(problem: Problem, path: Path, bounds: str, **options: object) -> R
     return solve(problem, Options(bounds=bounds, certificate=path, attack=False, **options))  # type: ignore[arg-type]
 
 
-@contextmanager
-def eager() -> Iterator[None]:
-    """Trees are grown at the root and during the search, though so small a search does not need them."""
-    with (
-        patch.dict(dual.TREE_SHARE, cpu=1e6),
-        patch.dict(dual.FEWEST_SIDES, cpu=1),
-        patch.dict(dual.FIRST_TREES, cpu=8),
-    ):
-        yield
+EAGER = eager_trees(Trees(6, 32), Trees(10, 128), later=8)  # though so small a search does not need them
 
 
 @lru_cache(maxsize=32)
 def made(kind: str, seed: int, bounds: str, *, away: float = 1e-3, relu_bounds: str = "auto") -> tuple[Case, bytes]:
     """A safe case, and its certificate."""
     case = hard_case(kind, seed, safe=True, away=away)
-    with TemporaryDirectory() as folder, eager():
+    with TemporaryDirectory() as folder:
         path = Path(folder) / "proof"
-        result = certified(case.problem, path, bounds, timeout=20, intermediate=relu_bounds)
+        result = certified(
+            case.problem, path, bounds, timeout=20, intermediate=EAGER if relu_bounds == "trees" else relu_bounds
+        )
         assert result.verdict is Verdict.VERIFIED
         return case, path.read_bytes()
 

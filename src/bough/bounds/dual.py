@@ -5,7 +5,6 @@ are stored, and `linear.bound_clause` evaluates them on the network itself, in f
 subtracted, over ReLU bounds that were proved the same way: a domain is closed by that number only.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,6 +40,7 @@ from bough.bounds.base import (
     Capability,
     Evidence,
 )
+from bough.bounds.deepening import AbstractRootWork, Deepening
 from bough.bounds.intermediate import AbstractClauseBounds, AbstractIntermediate, ClauseBatch, TightBounds
 from bough.bounds.linear import Region, proved_rows
 from bough.bounds.lp import BasisNumbers, PlanetLP
@@ -54,24 +54,7 @@ from bough.domain.batch import Bounds, DomainBatch, Relaxation
 from bough.network.graph import Network
 from bough.problem.problem import Problem
 
-MOST_REPEATS = 12  # of tightening a clause's own ReLU bounds, each time its bound gains
-LEAST_GAIN = 0.01  # by so much
-ROOT_SHARE = 0.5  # of the time that is left, for tightening roots
-# Bounds of small trees in all: at most, whatever is foreseen, and for each branch that is.
-MOST_TREE_BOUNDS = {"cpu": 2e5, "cuda": 5e7}
-FREE_TREE_BOUNDS = {"cpu": 0.0, "cuda": 16384.0}
-TREE_SHARE = {"cpu": 1.0, "cuda": 2.0}
-FIRST_TREE_BOUNDS = {"cpu": 1 << 15, "cuda": 1 << 18}  # the first time; after that twice as many as before in all
-FIRST_TREES = {"cpu": 1 << 12, "cuda": 1 << 16}  # bounds of a search, after which more trees are tried
-TIGHTEN_SHARE = 0.25  # of the time that is left, for these
-FEWEST_BRANCHES = 512  # foreseen, for which trees are worth their overhead
-FEWEST_SIDES = 8
-LEAST_TREE = 16  # bounds that there have to be for each side of a ReLU
 PROBE = Trees(rounds=8, leaves=64)  # of a root's own functional, to foresee a search
-LEAST_TREE_GAIN = 0.05  # of a root's bound, for which the same trees at unsafe points, and larger ones, are tried
-TRIAL_SHARE = {"cpu": 0.25, "cuda": 1.0}  # of the ReLUs that cost a root something, by which trees are tried first
-LARGE_GAIN = 0.1  # of that, for which larger trees over the whole box are
-MANY_CLAUSES = 4  # open at the root, for which trees over the whole box are worth their time
 MOST_POINTS = 1024  # of a batch that are offered as counterexamples: those of the worst domains
 ABOVE_ZERO = float(torch.finfo(torch.float64).tiny)
 MOST_HALF = 65504.0  # the largest float16
@@ -168,7 +151,13 @@ class _BoxAscent:
 
 @final
 class DualSession(
-    AbstractSession, AbstractEstimates, AbstractRelaxations, AbstractEvidence, AbstractUnsafeBoxes, AbstractDeeperRoots
+    AbstractSession,
+    AbstractEstimates,
+    AbstractRelaxations,
+    AbstractEvidence,
+    AbstractUnsafeBoxes,
+    AbstractDeeperRoots,
+    AbstractRootWork,
 ):
     """Dual ascent at work on one problem, on one device.
 
@@ -200,12 +189,10 @@ class DualSession(
         self._clock = Clock.start()
         self._regions: dict[int, Region] = {}  # boxes, with what is known all over them
         self._clause_bounds: dict[int, AbstractClauseBounds | None] = {}
-        # Of trees: where they have got to, and what they go by.
-        self._deepest: Bounded | None = None
-        self._level = 0
-        self._searched: float | None = None  # bounds of a search when trees were tried last
+        policy = config.intermediate
+        plan = None if policy.trees is None else policy.trees.on(self._device)
+        self._deepening = Deepening(self, plan, conditional=policy.conditional)
         self._tightened = False  # whether what open domains stand on has changed
-        self._next_trees: float = FIRST_TREES[self._device.type]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -215,7 +202,9 @@ class DualSession(
     def notes(self) -> Mapping[str, float]:
         """Time spent on root bounds and on capturing steps, and how many ReLUs the root left ambiguous."""
         captured = sum(place.climber.capture_seconds for place in self._places.values())
-        return {**self._notes, "capture_seconds": captured}
+        trees = self._deepening
+        grown = {**trees.before, "tree_bounds": float(trees.bounds), "tree_seconds": trees.seconds}
+        return {**self._notes, **(grown if trees.bounds else {}), "capture_seconds": captured}
 
     def root(self, cutoff: float, deadline: Deadline) -> Bounded:
         """One domain per clause, ascended for longer where that is all, since every other domain starts from there."""
@@ -236,161 +225,43 @@ class DualSession(
         return bounded
 
     def deepened(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
-        """Roots over ReLU bounds by trees, then over the clauses' own, then over these by trees, as long as each pays.
-
-        Time that runs out ends this: what the roots have is a result, and the search will stop by itself.
-        """
-        part = deadline.part(ROOT_SHARE)
-        self._deepest = roots
-        try:
-            for way in (self._in_boxes, self._by_rounds, self._by_trees):
-                for better in way(self._deepest, cutoff, part):
-                    self._deepest = better
-                    self._noted()
-                    yield better
-        except OutOfTime:
+        """The roots over ever tighter ReLU bounds (`deepening.Deepening`)."""
+        for better in self._deepening.run(roots, cutoff, deadline):
             self._noted()
+            yield better
 
     def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
         """More trees, once a search took far more bounds than was foreseen; what is open stands on what they prove."""
-        before = self._deepest
-        if bounds < self._next_trees or before is None:
-            return
-        self._next_trees = math.inf  # unless these gain
-        self._searched = float(bounds)
-        self._tightened = True
-        try:
-            for better in self._by_trees(before, cutoff, deadline.part(TIGHTEN_SHARE)):
-                self._deepest = better
-                if _gain(before.domains.lower, better, _above(before, cutoff)) > LEAST_TREE_GAIN:
-                    self._next_trees = 4 * bounds
-        except OutOfTime:
-            pass
+        self._tightened |= self._deepening.resumed(bounds, cutoff, deadline)
 
     def _noted(self) -> None:
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
         self._notes["root_seconds"] = self._clock.seconds()
 
-    def _by_rounds(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
-        """Single relaxations at the clauses' unsafe points."""
-        for _ in range(MOST_REPEATS):
-            left = _above(roots, cutoff)
-            if not len(left):
-                return
-            before = roots.domains.lower
-            roots = self._again(roots, left, cutoff, deadline)
-            yield roots
-            if _gain(before, roots, left) <= LEAST_GAIN:
-                return
-
-    def _in_boxes(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
-        """Trees over whole boxes, larger from level to level, as long as they serve many clauses and gain much."""
-        levels = self._config.intermediate.levels
-        fewest = MANY_CLAUSES if self._config.intermediate.conditional else 1
-        for trees in (*levels, *levels[-1:] * MOST_REPEATS):
-            left = _above(roots, cutoff)
-            if len(left) < fewest:
-                return
-            before = roots.domains.lower
-            better = self._by_these(trees, roots, left, cutoff, deadline, 1.0, whole=True)
-            if better is None:
-                return
-            roots = better
-            yield roots
-            if _gain(before, roots, left) <= LARGE_GAIN:
-                return
-
-    def _by_trees(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
-        """Trees at unsafe points, larger from level to level, each level again and again while it gains."""
-        levels = self._config.intermediate.levels if self._config.intermediate.conditional else ()
-        while levels and self._level < len(levels) + MOST_REPEATS:
-            trees = levels[min(self._level, len(levels) - 1)]
-            gained = False
-            for _ in range(MOST_REPEATS):
-                left = _above(roots, cutoff)
-                before = roots.domains.lower
-                share = 1.0 if gained else TRIAL_SHARE[self._device.type]
-                better = self._by_these(trees, roots, left, cutoff, deadline, share, whole=False)
-                if better is None:
-                    return
-                roots = better
-                yield roots
-                if _gain(before, roots, left) <= LEAST_TREE_GAIN:
-                    break
-                gained = True
-            self._level += 1
-            if not gained:
-                return
-
-    def _by_these(
-        self,
-        trees: Trees,
-        roots: Bounded,
-        left: Tensor,
-        cutoff: float,
-        deadline: Deadline,
-        share: float,
-        *,
-        whole: bool,
-    ) -> Bounded | None:
-        """The roots over bounds by trees of a share of the ReLUs that cost them; None where that is not likely to pay.
-
-        The number of bounds is in proportion to what a search is foreseen to take, so no clock decides.
-        """
-        if not len(left) or not math.isfinite(cutoff):
-            return None
-        kind = self._device.type
-        clock = Clock.start()
-        branches, losses = self._foreseen(roots.domains[left], cutoff)
-        branches = branches if self._searched is None else self._searched
-        most = self._config.intermediate.most_tree_bounds
-        spent = self._notes.get("tree_bounds", 0.0)
-        budget = min(
-            MOST_TREE_BOUNDS[kind] if most is None else most, FREE_TREE_BOUNDS[kind] + TREE_SHARE[kind] * branches
-        )
-        budget = min(budget - spent, FIRST_TREE_BOUNDS[kind] + 2 * spent)
-        sides = int(budget / LEAST_TREE)
-        if branches < FEWEST_BRANCHES or sides < FEWEST_SIDES:
-            return None
-        if not spent:
-            self._notes |= {"foreseen_branches": branches, "root_lower_before_trees": float(roots.domains.lower.min())}
-            self._notes["root_ambiguous_before_trees"] = self._notes["root_ambiguous"]
-        losses = losses.amax(dim=0, keepdim=True) if whole else losses
-        costing = math.ceil(share * float((losses >= 0).sum()))
-        if not costing:  # with one layer of ReLUs, say
-            return None
-        work = TreeWork(trees, _largest(losses, min(sides // 2, costing)), budget)
-        if whole:
-            roots = self._over_boxes(roots, left, work, cutoff, deadline)
-        else:
-            roots = self._again(roots, left, cutoff, deadline, work)
-        self._notes["tree_bounds"] = spent + work.bounds
-        self._notes["tree_seconds"] = self._notes.get("tree_seconds", 0.0) + clock.seconds()
-        return roots
-
-    def _foreseen(self, roots: DomainBatch, cutoff: float) -> tuple[float, Tensor]:
-        """About how many branches a search takes, and what the chord of each ReLU costs each root, [roots, neurons].
+    def foreseen(self, roots: Bounded, rows: Tensor, cutoff: float) -> tuple[float, Tensor]:
+        """About how many branches a search takes, and what the chord of each ReLU costs each root, [rows, neurons].
 
         It is below 0 for ReLUs that trees leave alone: decided ones, and those of the first layer.
         """
+        domains = roots.domains[rows]
         branches = 0.0
-        losses = torch.full_like(roots.bounds.lower, -1.0)
-        for place, rows in self._by_place(roots):
-            functionals, duals = self._functionals(place, roots[rows])
+        costs = torch.full_like(domains.bounds.lower, -1.0)
+        for place, some in self._by_place(domains):
+            functionals, duals = self._functionals(place, domains[some])
             functionals = replace(functionals, offsets=functionals.offsets + cutoff)
             climb = evaluate(place.climber, functionals, duals)
             own = chord_losses(climb, functionals).double()
             if place.net.layers:  # exact already; measured at unsafe points: gains less than it costs
                 own[:, place.net.layers[0]] = -1.0
-            losses[rows[:, None], place.net.neurons] = own
-            value = climb.value[: len(rows)].clone()
+            costs[some[:, None], place.net.neurons] = own
+            value = climb.value[: len(some)].clone()
             branches += PROBE.foreseen(place.climber, functionals, Ascended(duals, value))
-        return branches, torch.where(roots.bounds.ambiguous(), losses, -1.0)
+        return branches, torch.where(domains.bounds.ambiguous(), costs, -1.0)
 
-    def _over_boxes(self, roots: Bounded, left: Tensor, work: TreeWork, cutoff: float, deadline: Deadline) -> Bounded:
+    def over_boxes(self, roots: Bounded, rows: Tensor, work: TreeWork, cutoff: float, deadline: Deadline) -> Bounded:
         """Bound some roots again over bounds by trees that hold in their whole boxes."""
         policy = self._config.intermediate
-        boxes = self._boxes[left].unique().tolist()
+        boxes = self._boxes[rows].unique().tolist()
         deeper = {}
         for box in boxes:
             self._begin(box)
@@ -403,13 +274,13 @@ class DualSession(
         self._stand_on(self._places | self._made(deeper, deadline), bounds.intersect(self._root_bounds))
         try:
             fresh = replace(self._roots(), lower=roots.domains.lower)
-            better = self._bound(fresh[left], self._config.at_root, cutoff, deadline)
+            better = self._bound(fresh[rows], self._config.at_root, cutoff, deadline)
         except OutOfTime:
             self._stand_on(*before)
             raise
         self._regions = regions
         self._clause_bounds.clear()
-        return _joined(fresh, left, better)
+        return _joined(fresh, rows, better)
 
     def _begin(self, box: int) -> None:
         """What the policy tells the witness next is about this box."""
@@ -447,8 +318,8 @@ class DualSession(
             [DomainBatch.root(k, bounds[k : k + 1], rows[0], start[k : k + 1]) for k, rows in enumerate(self._rows)]
         )
 
-    def _again(
-        self, roots: Bounded, rows: Tensor, cutoff: float, deadline: Deadline, work: TreeWork | None = None
+    def over_clauses(
+        self, roots: Bounded, rows: Tensor, work: TreeWork | None, cutoff: float, deadline: Deadline
     ) -> Bounded:
         """Bound some roots again over bounds that hold at their clauses' unsafe points."""
         lower, upper = self._root_bounds.lower.clone(), self._root_bounds.upper.clone()
@@ -766,24 +637,6 @@ class DualSession(
             last_split=torch.full((len(clause), 1), -1, device=self._device),
             start=Duals(p, logits),
         )
-
-
-def _above(roots: Bounded, cutoff: float) -> Tensor:
-    """The numbers of the roots that are open."""
-    return (~(roots.domains.lower > cutoff)).nonzero()[:, 0]
-
-
-def _gain(before: Tensor, roots: Bounded, rows: Tensor) -> float:
-    """The largest rise of some roots' bounds, relative to what they were."""
-    old, new = before[rows], roots.domains.lower[rows]
-    return float(((new - old) / old.abs()).nan_to_num(0.0, posinf=torch.inf).max()) if len(rows) else 0.0
-
-
-def _largest(values: Tensor, count: int) -> Tensor:
-    """A mask of the so many largest values that are not below 0; ties by their order."""
-    mask = torch.zeros_like(values, dtype=torch.bool).flatten()
-    mask[values.flatten().argsort(descending=True, stable=True)[:count]] = True
-    return mask.reshape(values.shape) & (values >= 0)
 
 
 def _joined(roots: DomainBatch, rows: Tensor, better: Bounded) -> Bounded:

@@ -25,7 +25,8 @@ from bough.problem.property import Box
 from bough.registry import Entry, Registry
 
 if TYPE_CHECKING:
-    from bough.bounds.trees import Trees, TreeWork
+    from bough.bounds.deepening import TreePlans
+    from bough.bounds.trees import TreeWork
     from bough.bounds.witness import AbstractWitness
 
 REBUILD_THRESHOLD = 1e-4  # facts 2.3: linear bounds are rebuilt when intervals improved some ReLU by more than this
@@ -65,13 +66,8 @@ class AbstractIntermediate(ABC):
         """Bounds of every ReLU over the whole box, as a region of one domain; a witness is told what proves them."""
 
     @property
-    def levels(self) -> "tuple[Trees, ...]":
-        """The trees by which roots that stay open may be bounded, each larger than the last."""
-        return ()
-
-    @property
-    def most_tree_bounds(self) -> int | None:
-        """How many bounds such trees may take in all; None: as many as suits the device."""
+    def trees(self) -> "TreePlans | None":
+        """The small trees by which roots that stay open are bounded."""
         return None
 
     def by_trees(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bough.bounds.ascent import Ascent, Chords, Climber, Duals, Functionals
+from bough.bounds.deepening import TreePlan, TreePlans
 from bough.bounds.intermediate import (
     AbstractClauseBounds,
     AbstractIntermediate,
@@ -51,8 +52,7 @@ class OptimisedBounds(AbstractIntermediate):
     # The last layer's at unsafe points after every split, too: dear, but it propagates constraints.
     refresh: bool = False
     at_unsafe: Ascent = field(default_factory=lambda: Ascent(steps=4))
-    levels: tuple[Trees, ...] = ()  # for roots that stay open, each larger than the last
-    most_tree_bounds: int | None = None  # of all these together; None: as many as suits the device
+    trees: TreePlans | None = None  # for roots that stay open
 
     @property
     def slopes(self) -> AbstractSlopes:
@@ -135,9 +135,17 @@ class OptimisedBounds(AbstractIntermediate):
         return self.inner.after_split(network, region, neurons, deadline)
 
 
+# Measured on networks for CIFAR-10 and MNIST. A GPU is slow with few bounds at a time, and grows large trees at once.
+LEVELS = (Trees(6, 32), Trees(10, 128), Trees(14, 512))
+USUAL_TREES = TreePlans(
+    cpu=TreePlan(LEVELS, share=1.0, free=0.0, first=2.0**15, most=2e5, trial=0.25, later=2.0**12),
+    cuda=TreePlan(LEVELS, share=2.0, free=2.0**14, first=2.0**18, most=5e7, trial=1.0, later=2.0**16),
+)
+
+
 def by_trees() -> OptimisedBounds:
     """The policy that goes on with small trees where a search would take long."""
-    return OptimisedBounds(levels=(Trees(6, 32), Trees(10, 128), Trees(14, 512)))
+    return OptimisedBounds(trees=USUAL_TREES)
 
 
 RELU_BOUNDS = (
