@@ -10,6 +10,7 @@ from torch import Tensor
 from bough.bounds.base import (
     KNOWN_BOUNDERS,
     AbstractBounder,
+    AbstractDeeperRoots,
     AbstractEstimates,
     AbstractEvidence,
     AbstractInputParts,
@@ -37,6 +38,7 @@ OBJECTS: dict[Capability, tuple[str, type]] = {
     Capability.EVIDENCE: ("evidence", AbstractEvidence),
     Capability.INPUT_PARTS: ("input_parts", AbstractInputParts),
     Capability.UNSAFE_BOXES: ("unsafe_boxes", AbstractUnsafeBoxes),
+    Capability.DEEPER_ROOTS: ("deeper_roots", AbstractDeeperRoots),
 }
 WAYS = [(name, halves) for name in KNOWN_BOUNDERS.names() for halves in (True, False)]
 
@@ -111,6 +113,10 @@ def test_capabilities_answer_about_every_domain(name, halves):
         assert session.splittable(domains).shape == (count, problem.network.neurons + problem.network.inputs)
     else:
         assert session.splittable(domains).shape == (count, problem.network.neurons)
+    if capabilities.deeper_roots is not None:
+        for better in capabilities.deeper_roots.deepened(session.root(0.0, NEVER), 0.0, NEVER):
+            assert bool((better.domains.lower >= domains.lower).all())
+            assert torch.equal(better.domains.clause, domains.clause)
     if capabilities.unsafe_boxes is not None:
         lower, upper = capabilities.unsafe_boxes.unsafe_boxes(domains)
         assert bool(((lower >= low - 1e-9) & (upper <= high + 1e-9)).all())

@@ -20,8 +20,7 @@ from bough.budget import Clock, Deadline, OutOfTime
 
 MOST_REPEATS = 12  # of one kind of work, each time its bound gains
 LEAST_GAIN = 0.01  # of a root's bound, for which its clause's own ReLU bounds are tightened again
-LEAST_TREE_GAIN = 0.05  # of that, for which the same trees at unsafe points, and larger ones, are tried
-LEAST_BOX_GAIN = 0.1  # of that, for which larger trees over the whole box are tried
+LEAST_TREE_GAIN = 0.1  # of that, for which the same trees, and larger ones, are tried
 LEAST_TREE = 16  # bounds that there have to be for each side of a ReLU
 FEWEST_SIDES = 8
 ROOT_SHARE = 0.5  # of the time that is left, for all work on roots
@@ -157,7 +156,7 @@ class Deepening:
             with self._counted(ordered):
                 roots = self._work.over_boxes(before, rows, ordered, cutoff, deadline)
             yield roots
-            if _gain(before, roots, rows) <= LEAST_BOX_GAIN:
+            if _gain(before, roots, rows) <= LEAST_TREE_GAIN:
                 return
 
     def _trees_at_unsafe(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:

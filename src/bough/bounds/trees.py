@@ -23,7 +23,7 @@ TINY = 1e-12
 CHUNK = 4096  # leaves that are split, or proved, together
 LEAF_BYTES = {"cpu": 1 << 30, "cuda": 1 << 34}  # of all leaves that grow together; trees stop before it is more
 MOST_DEPTH = 60.0  # of a tree that is foreseen
-MOST_TIMES_MEAN = 2.5  # times the depth by what a split gains in the mean
+MOST_TIMES_MEAN = 2.0  # times the depth by what a split gains in the mean
 
 
 @dataclass(frozen=True, eq=False)
