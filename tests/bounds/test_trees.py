@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import KINDS, Judged, ascend_in_float64, box_around, eager_trees, generator, hard_case
+from tests.support import (
+    KINDS,
+    Judged,
+    ascend_in_float64,
+    box_around,
+    clause,
+    eager_trees,
+    generator,
+    hard_case,
+    normal,
+    problem,
+    samples,
+    sequential,
+    tensor,
+)
 
 from bough.bounds import trees
 from bough.bounds.ascent import Ascended, Ascent, Climber, Duals, Functionals
@@ -23,6 +37,8 @@ from bough.branching.babsr import BaBSR
 from bough.budget import Deadline, OutOfTime
 from bough.domain.batch import Bounds
 from bough.falsify.base import NoAttack
+from bough.network.walk import evaluate
+from bough.problem.property import Box
 from bough.search.loop import Search, search
 from bough.verdict.result import Verdict
 
@@ -145,6 +161,19 @@ def test_a_budget_binds():
     assert "tree_bounds" not in results[0].notes
     assert (results[0].branches, results[0].lower_bound) == (plain.branches, plain.lower_bound)
     assert results[1e6].notes["root_lower_before_trees"] < results[1e6].root_lower_bound
+
+
+def test_one_layer_of_relus_has_no_trees():
+    """Bounds of the first layer are exact, so there is nothing to bound again."""
+    g = generator(3)
+    network = sequential((normal(g, 24, 3), normal(g, 24)), (normal(g, 2, 24), normal(g, 2)))
+    box = Box(tensor([-1.0] * 3), tensor([1.0] * 3))
+    row = normal(g, 1, 2)
+    least = float((evaluate(network, samples(box, 2000)) @ row.T).min())
+    case = problem(network, [box], [clause(row, tensor([least - 0.05]))])  # hardly safe, or hardly not
+    result = search(Search(case, DualAscent(intermediate=DEEP), BaBSR(), NoAttack(), NEVER, batch=8, most_bounds=200))
+    assert result.branches > 0
+    assert "tree_bounds" not in result.notes
 
 
 def test_every_side_may_take_as_much():

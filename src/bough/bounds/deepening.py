@@ -198,7 +198,12 @@ class Deepening:
         if sides < FEWEST_SIDES or not wanted:
             return None
         if not self.before:
-            self.before = {"foreseen_branches": branches, "root_lower_before_trees": float(roots.domains.lower.min())}
+            self.before = {
+                "foreseen_branches": branches,
+                "tree_budget": self._plan.budget(branches, 0.0),
+                "root_lower_before_trees": float(roots.domains.lower.min()),
+                "root_ambiguous_before_trees": float(roots.domains.bounds.ambiguous().sum(dim=1).max()),
+            }
         return TreeWork(trees, _largest(costs, min(sides // 2, wanted)), budget)
 
     @contextmanager
