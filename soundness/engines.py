@@ -84,9 +84,7 @@ class Adversary(AbstractModel):
 
 
 # Small searches are foreseen to be short; here trees grow all the same, at the root and after some bounds.
-_PLAN = TreePlan(
-    (Trees(4, 16), Trees(8, 64)), 1.0, 2000.0, 2000.0, 1e5, 0.5, later=30.0, fewest_branches=0.0, many_clauses=2
-)
+_PLAN = TreePlan((Trees(4, 16), Trees(8, 64)), 1.0, 2000.0, 2000.0, 1e5, 0.5, later=30.0, fewest=0.0, many_clauses=2)
 EAGER = OptimisedBounds(trees=TreePlans(_PLAN, _PLAN))
 
 RULES_OF = {

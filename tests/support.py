@@ -759,6 +759,6 @@ def failing(error: BaseException, after: int = 0, otherwise: Callable[..., Any] 
 
 
 def eager_trees(*levels: Trees, budget: float = 1e6, later: float = math.inf) -> OptimisedBounds:
-    """Bounds by trees wherever something is open, and again after `later` bounds of a search."""
-    plan = TreePlan(levels, 0.0, budget, budget, budget, 1.0, later, fewest_branches=0.0, many_clauses=1)
+    """Bounds by trees wherever something is open, and again after `later` branches of a search."""
+    plan = TreePlan(levels, 0.0, budget, budget, budget, 1.0, later, 0.0, many_clauses=1)
     return OptimisedBounds(trees=TreePlans(plan, plan))

@@ -139,7 +139,7 @@ def test_bounds_of_a_pattern_are_cut_at_zero():
 @pytest.mark.parametrize(("budget", "later"), [(1e6, math.inf), (0.0, 12.0)])
 def test_verdicts_over_trees_are_enumerations(kind, budget, later):
     """Whether trees are grown at the root, or for the first time after some bounds of a search."""
-    plan = TreePlan(LEVELS, 20.0, budget, 1e6, 1e6, 1.0, later, fewest_branches=0.0 if budget else 12.0, many_clauses=1)
+    plan = TreePlan(LEVELS, 20.0, budget, 1e6, 1e6, 1.0, later, 0.0 if budget else 12.0, many_clauses=1)
     policy = OptimisedBounds(trees=TreePlans(plan, plan))
     for seed in range(4):
         for safe in (True, False):

@@ -150,8 +150,8 @@ class AbstractDeeperRoots(ABC):
         """The roots again and again, each time with the bounds of more work, as long as it is likely to pay."""
 
     @abstractmethod
-    def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
-        """Tighten what the open domains of a search stand on, if it is time to after so many bounds."""
+    def tighten(self, branches: int, cutoff: float, deadline: Deadline) -> None:
+        """Tighten what the open domains of a search stand on, if it is time to after so many branches."""
 
 
 @dataclass(frozen=True)

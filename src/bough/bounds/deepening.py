@@ -38,13 +38,13 @@ class TreePlan:
     first: float  # most bounds the first time; after that, twice as many as before in all
     most: float  # bounds in all
     trial: float  # share of the ReLUs that cost a root something, by which trees of a level are tried first
-    later: float  # bounds of a search, after which more trees are tried
-    fewest_branches: float = 512.0  # foreseen, for which trees are worth their overhead
+    later: float  # branches of a search, after which more trees are tried
+    fewest: float  # branches foreseen, for which trees are worth their overhead
     many_clauses: int = 4  # open at the root, for which trees over the whole box are worth their time
 
     def budget(self, branches: float, spent: float) -> float:
         """How many bounds the next trees may take, after so many."""
-        if branches < self.fewest_branches:
+        if branches < self.fewest:
             return 0.0
         return min(min(self.most, self.free + self.share * branches) - spent, self.first + 2 * spent)
 
@@ -92,7 +92,7 @@ class Deepening:
         self._conditional = conditional  # whether bounds may leave out safe points
         self._deepest: Bounded | None = None
         self._level = 0  # of trees at unsafe points
-        self._searched: float | None = None  # bounds of the search when trees were tried last
+        self._searched: float | None = None  # branches of the search when trees were tried last
         self._next = math.inf if plan is None else plan.later
         self.bounds = 0  # by trees
         self.seconds = 0.0
@@ -113,18 +113,18 @@ class Deepening:
         except OutOfTime:
             pass
 
-    def resumed(self, bounds: int, cutoff: float, deadline: Deadline) -> bool:
-        """More trees, once a search took far more bounds than was foreseen; whether it was time to try."""
+    def resumed(self, branches: int, cutoff: float, deadline: Deadline) -> bool:
+        """More trees, once a search took many branches; whether it was time to try."""
         before = self._deepest
-        if bounds < self._next or before is None:
+        if branches < self._next or before is None:
             return False
         self._next = math.inf  # unless these gain
-        self._searched = float(bounds)
+        self._searched = float(branches)
         try:
             for better in self._trees_at_unsafe(before, cutoff, deadline.part(LATER_SHARE)):
                 self._deepest = better
                 if _gain(before, better, _open(before, cutoff)) > LEAST_TREE_GAIN:
-                    self._next = 4 * bounds
+                    self._next = 4 * branches
         except OutOfTime:
             pass
         return True

@@ -230,9 +230,9 @@ class DualSession(
             self._noted()
             yield better
 
-    def tighten(self, bounds: int, cutoff: float, deadline: Deadline) -> None:
-        """More trees, once a search took far more bounds than was foreseen; what is open stands on what they prove."""
-        self._tightened |= self._deepening.resumed(bounds, cutoff, deadline)
+    def tighten(self, branches: int, cutoff: float, deadline: Deadline) -> None:
+        """More trees, once a search took many branches; what is open stands on what they prove."""
+        self._tightened |= self._deepening.resumed(branches, cutoff, deadline)
 
     def _noted(self) -> None:
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())

@@ -138,8 +138,8 @@ class OptimisedBounds(AbstractIntermediate):
 # Measured on networks for CIFAR-10 and MNIST. A GPU is slow with few bounds at a time, and grows large trees at once.
 LEVELS = (Trees(6, 32), Trees(10, 128), Trees(14, 512))
 USUAL_TREES = TreePlans(
-    cpu=TreePlan(LEVELS, share=1.0, free=0.0, first=2.0**15, most=2e5, trial=0.25, later=2.0**12),
-    cuda=TreePlan(LEVELS, share=2.0, free=2.0**14, first=2.0**18, most=5e7, trial=1.0, later=2.0**16),
+    cpu=TreePlan(LEVELS, share=0.5, free=0.0, first=2.0**15, most=2e5, trial=0.25, later=2.0**13, fewest=1024),
+    cuda=TreePlan(LEVELS, share=2.0, free=2.0**14, first=2.0**18, most=5e7, trial=1.0, later=2.0**16, fewest=512),
 )
 
 

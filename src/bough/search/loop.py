@@ -148,7 +148,7 @@ def _next(run: Search, session: AbstractSession, state: SearchState) -> SearchSt
     if state.started:
         work = session.capabilities.deeper_roots
         if work is not None:
-            work.tighten(state.bounds, _aim(run, state), run.deadline)
+            work.tighten(state.branches, _aim(run, state), run.deadline)
         return step(run, session, state)
     return init(run, session, state) if state.roots is None else deepen(run, session, state, state.roots)
 
