@@ -93,6 +93,7 @@ class Deepening:
         self._deepest: Bounded | None = None
         self._level = 0  # of trees at unsafe points
         self._searched: float | None = None  # branches of the search when trees were tried last
+        self._clauses: Tensor | None = None  # that were at work then; None: all
         self._next = math.inf if plan is None else plan.later
         self.bounds = 0  # by trees
         self.seconds = 0.0
@@ -113,13 +114,13 @@ class Deepening:
         except OutOfTime:
             pass
 
-    def resumed(self, branches: int, cutoff: float, deadline: Deadline) -> bool:
-        """More trees, once a search took many branches; whether it was time to try."""
+    def resumed(self, branches: int, clauses: Tensor, cutoff: float, deadline: Deadline) -> bool:
+        """More trees for some clauses, once a search took many branches; whether it was time to try."""
         before = self._deepest
         if branches < self._next or before is None:
             return False
         self._next = math.inf  # unless these gain
-        self._searched = float(branches)
+        self._searched, self._clauses = float(branches), clauses
         try:
             for better in self._trees_at_unsafe(before, cutoff, deadline.part(LATER_SHARE)):
                 self._deepest = better
@@ -169,6 +170,8 @@ class Deepening:
             gained = False
             for _ in range(MOST_REPEATS):
                 rows = _open(roots, cutoff)
+                if self._clauses is not None:
+                    rows = rows[torch.isin(roots.domains.clause[rows], self._clauses)]
                 share = 1.0 if gained else self._plan.trial
                 ordered = self._ordered(trees, roots, rows, cutoff, share, shared=False)
                 if ordered is None:

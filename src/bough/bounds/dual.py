@@ -193,6 +193,7 @@ class DualSession(
         plan = None if policy.trees is None else policy.trees.on(self._device)
         self._deepening = Deepening(self, plan, conditional=policy.conditional)
         self._tightened = False  # whether what open domains stand on has changed
+        self._at_work = torch.zeros(0, dtype=torch.int64, device=self._device)  # the clauses of the last domains
 
     @property
     def capabilities(self) -> Capabilities:
@@ -232,7 +233,7 @@ class DualSession(
 
     def tighten(self, branches: int, cutoff: float, deadline: Deadline) -> None:
         """More trees, once a search took many branches; what is open stands on what they prove."""
-        self._tightened |= self._deepening.resumed(branches, cutoff, deadline)
+        self._tightened |= self._deepening.resumed(branches, self._at_work, cutoff, deadline)
 
     def _noted(self) -> None:
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
@@ -363,6 +364,7 @@ class DualSession(
 
     def bound(self, domains: DomainBatch, cutoff: float, deadline: Deadline) -> Bounded:
         """Renew the ReLU bounds if that is the policy, ascend from the parents' duals and prove what was found."""
+        self._at_work = domains.clause
         if self._config.intermediate.refreshes:
             domains = self._refreshed(domains, deadline)
         return self._bound(domains, self._config.ascent, cutoff, deadline)
