@@ -196,13 +196,17 @@ def test_trees_save_branches():
     assert saved > 0
 
 
-@pytest.mark.parametrize("end", [OutOfTime(), KeyboardInterrupt()], ids=["time", "ctrl-c"])
+@pytest.mark.parametrize(
+    "end",
+    [OutOfTime(), torch.OutOfMemoryError(), MemoryError(), KeyboardInterrupt()],
+    ids=["time", "GPU", "CPU", "ctrl-c"],
+)
 @pytest.mark.parametrize("call", [0, 3])
 @pytest.mark.parametrize(
     ("owner", "method"), [(Trees, "foreseen"), (Trees, "_children"), (DualSession, "_made"), (DualSession, "_bound")]
 )
 def test_trees_that_are_ended_leave_what_is_known(owner, method, call, end, monkeypatch):
-    """Out of time, the search goes on over what the roots have; interrupted, the bound of the roots is reported."""
+    """Out of time or memory, the search goes on over what the roots have; interrupted, their bound is reported."""
     problem = hard_case("dense", 5, safe=True).problem
     known = float(DualAscent(intermediate=PLAIN).prepare(problem).root(0.0, NEVER).domains.lower.min())
     assert known < 0

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bough.bounds.base import Bounded
 from bough.bounds.trees import Trees, TreeWork
-from bough.budget import Clock, Deadline, OutOfTime
+from bough.budget import Clock, Deadline, OutOfTime, ran_out
 
 MOST_REPEATS = 12  # of one kind of work, each time its bound gains
 LEAST_GAIN = 0.01  # of a root's bound, for which its clause's own ReLU bounds are tightened again
@@ -102,17 +102,15 @@ class Deepening:
     def run(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
         """Roots over ReLU bounds by trees, then over the clauses' own, then over these by trees, as long as each pays.
 
-        Time that runs out ends this: what the roots have is a result, and the search will stop by itself.
+        Time or memory that runs out ends this: what the roots have is a result.
         """
         part = deadline.part(ROOT_SHARE)
         self._deepest = roots
-        try:
+        with _while_there_is_room():
             for way in (self._trees_over_boxes, self._rounds, self._trees_at_unsafe):
                 for better in way(self._deepest, cutoff, part):
                     self._deepest = better
                     yield better
-        except OutOfTime:
-            pass
 
     def resumed(self, branches: int, clauses: Tensor, cutoff: float, deadline: Deadline) -> bool:
         """More trees for some clauses, once a search took many branches; whether it was time to try."""
@@ -121,13 +119,11 @@ class Deepening:
             return False
         self._next = math.inf  # unless these gain
         self._searched, self._clauses = float(branches), clauses
-        try:
+        with _while_there_is_room():
             for better in self._trees_at_unsafe(before, cutoff, deadline.part(LATER_SHARE)):
                 self._deepest = better
                 if _gain(before, better, _open(before, cutoff)) > LEAST_TREE_GAIN:
                     self._next = 4 * branches
-        except OutOfTime:
-            pass
         return True
 
     def _rounds(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
@@ -218,6 +214,18 @@ class Deepening:
         finally:
             self.bounds += work.bounds
             self.seconds += clock.seconds()
+
+
+@contextmanager
+def _while_there_is_room() -> Iterator[None]:
+    """Work that may run out of time or memory, and then just ends."""
+    try:
+        yield
+    except OutOfTime:
+        pass
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or ran_out(error)):
+            raise
 
 
 def _open(roots: Bounded, cutoff: float) -> Tensor:

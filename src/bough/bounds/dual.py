@@ -48,7 +48,7 @@ from bough.bounds.proof import PROOF_BYTES, by_duals
 from bough.bounds.reduced import Reduced, reduce
 from bough.bounds.trees import Trees, TreeWork, by_pattern, chord_losses
 from bough.bounds.witness import AbstractWitness
-from bough.budget import Clock, Deadline, OutOfTime
+from bough.budget import Clock, Deadline
 from bough.domain.arrays import Arrays
 from bough.domain.batch import Bounds, DomainBatch, Relaxation
 from bough.network.graph import Network
@@ -276,7 +276,7 @@ class DualSession(
         try:
             fresh = replace(self._roots(), lower=roots.domains.lower)
             better = self._bound(fresh[rows], self._config.at_root, cutoff, deadline)
-        except OutOfTime:
+        except BaseException:  # time or memory ran out: all goes on as it was
             self._stand_on(*before)
             raise
         self._regions = regions
