@@ -227,9 +227,12 @@ class DualSession(
 
     def deepened(self, roots: Bounded, cutoff: float, deadline: Deadline) -> Iterator[Bounded]:
         """The roots over ever tighter ReLU bounds (`deepening.Deepening`)."""
+        bounds = self._root_bounds
         for better in self._deepening.run(roots, cutoff, deadline):
+            bounds = self._root_bounds
             self._noted()
             yield better
+        self._tightened = self._root_bounds is not bounds  # by work that came to no end
 
     def tighten(self, branches: int, cutoff: float, deadline: Deadline) -> None:
         """More trees, once a search took many branches; what is open stands on what they prove."""
@@ -271,13 +274,15 @@ class DualSession(
                 deeper[box] = self._as_proved(box, region)
         regions = self._regions | deeper
         bounds = Bounds.concatenate([regions[c.box].bounds for c in self._problem.clauses])
-        before = self._places, self._root_bounds
-        self._stand_on(self._places | self._made(deeper, deadline), bounds.intersect(self._root_bounds))
+        bounds = bounds.intersect(self._root_bounds)
+        places = self._places
         try:
+            self._stand_on(places | self._made(deeper, deadline), bounds)
             fresh = replace(self._roots(), lower=roots.domains.lower)
             better = self._bound(fresh[rows], self._config.at_root, cutoff, deadline)
-        except BaseException:  # time or memory ran out: all goes on as it was
-            self._stand_on(*before)
+        except BaseException:  # time or memory ran out: the roots stay as they are, over these bounds
+            self._stand_on(places, bounds)
+            self._own_lines = True
             raise
         self._regions = regions
         self._clause_bounds.clear()
