@@ -3,6 +3,8 @@
 Beyond the device's memory domains go to the host and come back; nothing is lost on the way, nor when both are full.
 """
 
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -217,3 +219,41 @@ def test_a_move_that_fails_leaves_domains_where_they_were(monkeypatch):
     with pytest.raises(MemoryError):
         frontier.push(numbered([float(k) for k in range(6, 12)], 6))
     assert frontier.pick(12).lower.tolist() == [float(k) for k in range(12)]
+
+
+def interrupted_at(line: int, frontier: Frontier) -> bool:
+    """Pick three domains, with an interrupt before the given line that the frontier's file runs; whether it came."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal seen
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        seen += event == "line"
+        if event == "line" and seen == line:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        frontier.pick(3)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_at_any_line_of_a_pick_loses_nothing():
+    line = 0
+    came = True
+    while came:
+        line += 1
+        frontier = Frontier(Packing())
+        frontier.push(some([3.0, -1.0, 2.0, 0.5, -2.0]))
+        came = interrupted_at(line, frontier)
+        if came:
+            assert (len(frontier), frontier.lowest) == (5, -2.0)
+            assert frontier.pick(9).lower.tolist() == [-2.0, -1.0, 0.5, 2.0, 3.0]
+    assert line > 15

@@ -74,9 +74,14 @@ class RowPool:
         near = (key <= last).nonzero()[:, 0]
         near = near[self._held.age[near].argsort(descending=True)]
         at = near[key[near].argsort(stable=True)][:count]
-        taken = self._held[at]
-        self._release(at)
-        return taken
+        taken, used = self._held[at], self.used
+        try:
+            self._release(at)
+            return taken  # noqa: TRY300 - an interrupt may come at any line after rows were freed
+        except BaseException:
+            self._held.lower[at] = taken.lower
+            self.used = used
+            raise
 
     def drop_above(self, cutoff: float) -> float:
         """Forget rows above the cutoff; the lowest bound among them."""
@@ -164,12 +169,14 @@ class Frontier:
         if self._far is not None and self._near.used < count:
             room = max(count, int(min(self._near.free, self._limits[0] / self._near.row_bytes / 2)))
             _move(self._far, self._near, min(room, self._far.used))
-        taken = self._near.take(count)
-        self.picked = taken.age
+        taken = None
         try:
+            taken = self._near.take(count)
+            self.picked = taken.age
             return self._session.unpack(taken.rows)
         except BaseException:
-            self._near.push(taken)  # unpacking takes memory, and may be interrupted: the domains stay open
+            if taken is not None:  # unpacking takes memory, and may be interrupted: the domains stay open
+                self._near.push(taken)
             raise
 
     def prune(self, cutoff: float) -> float:

@@ -200,8 +200,8 @@ def _begin(run: Search, session: AbstractSession, state: SearchState, roots: Bou
 def step(run: Search, session: AbstractSession, state: SearchState) -> SearchState:
     """Split the domains with the lowest bounds, and bound their children (Algorithm 1, lines 6-18)."""
     domains = state.frontier.pick(run.batch)
-    numbers = state.frontier.picked
     try:
+        numbers = state.frontier.picked
         cutoff = _aim(run, state)
         ahead = CountedLookAhead(session, run.deadline, domains, cutoff, run.batch, state.deciding)
         for observer in run.observers:
