@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from tests.support import box_around, dense, generator, normal, piece_margins, pieces, random_clause, sequential
+from tests.support import box_around, dense, generator, normal, piece_margins, pieces, random_clause, sequential, tensor
 
 from bough import api
 from bough.bounds.base import KNOWN_BOUNDERS
@@ -24,6 +24,7 @@ from bough.branching.base import KNOWN_RULES
 from bough.cli import main, search
 from bough.errors import BadInput, SolverFailure
 from bough.network.graph import Network
+from bough.network.rewrite import GraphBuilder
 from bough.problem.onnx_writer import write_network
 from bough.zoo import demo
 
@@ -754,6 +755,24 @@ def test_a_wrong_label_is_noted(bough: Shell) -> None:
     outcome = bough("robustness", demo.NETWORK, path, "--label", other, "--eps", 0.001)
     assert outcome.verdict == "falsified"
     assert f"gives the image itself class {problem.label}, not {other}" in outcome.err
+
+
+def test_the_image_is_run_and_not_the_middle_of_its_clipped_box(bough: Shell) -> None:
+    """Every pixel is cut off at 0, so the middles are 0.15, where the network sees class 1; the image is of class 0."""
+    builder = GraphBuilder()
+    pixels = builder.reshape(builder.input((1, 2, 2)), (4,))
+    weight, bias = tensor([[-1, 0, 0, 0], [0, 0, 0, 0]]), tensor([0.1, 0.05])
+    write_network(builder.build(builder.relu(builder.linear(pixels, weight, bias))), bough.folder / "network.onnx")
+    path, trace = bough.folder / "black.npy", bough.folder / "trace.jsonl"
+    np.save(path, np.zeros((1, 2, 2), np.float32))
+    asked = ("robustness", bough.folder / "network.onnx", path, "--eps", 0.3)
+    assert "gives the image itself class 0, not 1" in bough(*asked, "--label", 1).err
+    outcome = bough(*asked, "--label", 0, "--trace", trace)
+    assert outcome.verdict == "falsified"
+    assert "image itself" not in outcome.err
+    image = json.loads(trace.read_text().splitlines()[0])["image"]
+    assert image["x"] == [0, 0, 0, 0]
+    assert image["y"] == pytest.approx([0.1, 0.05])
 
 
 # Baselines

@@ -1,7 +1,7 @@
 """The two questions users ask, as functions: is this property true, and is this image robust. Thin over one search."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from bough.options import Options
 from bough.plan import make_plan
 from bough.problem.images import as_pixels, fitted, read_image
 from bough.problem.problem import Evaluator, Problem
-from bough.problem.property import Property, image_property
+from bough.problem.property import Property, image_property, normalised
 from bough.problem.runtime import Reference, compare
 from bough.problem.vnnlib import read_property
 from bough.search.observe import AbstractObserver
@@ -128,4 +128,4 @@ def robustness(  # noqa: PLR0913 - the words in which the question is asked
     prop = image_property(
         pixels, index(label), eps, loaded.network.outputs, target=target, mean=mean, std=std, clip=clip, norm=norm
     )
-    return solve(load_problem(loaded, prop), chosen)
+    return solve(replace(load_problem(loaded, prop), image=normalised(pixels, mean, std)), chosen)

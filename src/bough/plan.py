@@ -137,6 +137,11 @@ def search_plan(options: Options, network: Network) -> SearchPlan:
     """The search on this network; options that name a baseline as their method are refused."""
     if options.method != AUTO:
         raise BadInput(f"method {options.method} is a baseline, and here bough's own search is needed; give no method")
+    if options.semantics == "float32" and network.cast is not None:
+        raise BadInput(
+            f"node {network.cast!r} casts a computed double to float, whose rounding --semantics float32 does not "
+            "count; leave the option out, or export the network in one type"
+        )
     name, entry, reason = _chosen_bounder(options, network)
     rule, brancher, weights = _rule(options, network, name, entry)
     policy_name = OWN if entry is None else str(options.intermediate)

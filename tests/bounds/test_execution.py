@@ -13,7 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 from tests.support import KINDS, Plain, box_around, clause, generator, integer, normal, problem, samples, sequential
+from torch import nn
 
 from bough.api import load_network, load_problem, solve
 from bough.bounds.execution import row_errors
@@ -23,9 +25,13 @@ from bough.errors import BadInput
 from bough.network import walk
 from bough.network.graph import Network
 from bough.options import Options
+from bough.plan import make_plan
+from bough.problem.onnx import read_network
 from bough.problem.onnx_writer import write_network
+from bough.problem.problem import Problem
 from bough.problem.property import Box, Property
 from bough.problem.runtime import Reference
+from bough.problem.torch import read_module
 from bough.verdict.result import Verdict
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
@@ -249,3 +255,85 @@ def test_the_option_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture
     for fields in wrong:
         with pytest.raises(BadInput):
             Options(**{"semantics": "float32", **fields})
+
+
+# Casts
+
+DOUBLE, FLOAT = int(TensorProto.DOUBLE), int(TensorProto.FLOAT)
+
+
+def casting(kind: int, *casts: int) -> bytes:
+    """The ReLU of x + 64, computed as x + 1e9, cast one way and another, less 1e9 - 64."""
+    types: dict[int, type[np.floating[Any]]] = {DOUBLE: np.float64, FLOAT: np.float32}
+    last = casts[-1] if casts else kind
+    weights = {"large": np.array([1e9], types[kind]), "less": np.array([64 - 1e9], types[last])}
+    nodes, x = [helper.make_node("Add", ["x", "large"], ["c0"])], "c0"
+    for k, to in enumerate(casts):
+        x = f"c{k + 1}"
+        nodes.append(helper.make_node("Cast", [f"c{k}"], [x], name=f"cast {k}", to=to))
+    nodes += [helper.make_node("Add", [x, "less"], ["z"]), helper.make_node("Relu", ["z"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "casts",
+        [helper.make_tensor_value_info("x", kind, [1, 1])],
+        [helper.make_tensor_value_info("y", last, [1, 1])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    proto.ir_version = 8
+    return bytes(proto.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("kind", "casts", "named"),
+    [
+        (DOUBLE, (), None),
+        (DOUBLE, (DOUBLE,), None),
+        (DOUBLE, (FLOAT,), "cast 0"),
+        (DOUBLE, (DOUBLE, FLOAT, DOUBLE), "cast 1"),
+        (FLOAT, (FLOAT,), None),
+        (FLOAT, (DOUBLE,), None),
+        (FLOAT, (DOUBLE, FLOAT), "cast 1"),
+    ],
+)
+def test_a_cast_that_rounds_is_refused_by_name(kind: int, casts: tuple[int, ...], named: str | None) -> None:
+    network = read_network(casting(kind, *casts))
+    assert network.cast == named
+    make_plan(Options(), network)
+    if named is None:
+        make_plan(Options(semantics="float32"), network)
+    else:
+        with pytest.raises(BadInput, match=f"node '{named}' casts a computed double to float"):
+            make_plan(Options(semantics="float32"), network)
+
+
+def test_what_a_cast_rounds_is_not_proved_away(tmp_path: Path) -> None:
+    """In real arithmetic y is x + 64, at least 24; float32 holds 1e9 - 64 and 1e9, and nothing between them."""
+    (tmp_path / "a.onnx").write_bytes(casting(DOUBLE, FLOAT))
+    loaded = load_network(tmp_path / "a.onnx")
+    prop = Property((Box(torch.tensor([-40.0]).double(), torch.tensor([40.0]).double()),), (clause([[1.0]], [0.5]),))
+    assert loaded.reference.run(np.array([-40.0]))[0] <= 0.5
+    question = Problem(loaded.network, prop, loaded.reference)
+    with pytest.raises(BadInput, match="cast"):
+        solve(question, Options(semantics="float32"))
+    assert solve(Problem(loaded.network, prop, Plain(loaded.network)), Options()).verdict is Verdict.VERIFIED
+
+
+class Casts(nn.Module):
+    """Double weights, then float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 3, dtype=torch.float64)
+        self.second = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(self.first(x).relu().to(torch.float32))
+        return y
+
+
+def test_a_cast_in_a_module_is_refused() -> None:
+    network = read_module(Casts(), (2,))
+    with pytest.raises(BadInput, match="casts a computed double to float"):
+        make_plan(Options(semantics="float32"), network)
+    assert read_module(nn.Linear(2, 3, dtype=torch.float64), (2,)).cast is None

@@ -13,7 +13,7 @@ import torch
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from bough.errors import NetworkError, UnsupportedOperator
+from bough.errors import NetworkError, PropertyError, UnsupportedOperator
 from bough.files.reading import NETWORK_LIMIT, read_bytes
 from bough.network import walk
 from bough.network.graph import Network
@@ -561,6 +561,55 @@ def test_a_difference_is_told_with_both_values():
         compare(network, Reference(model([node("Relu", "x")], {}, FLAT)))
 
 
+LARGE, HUGE = np.full(1, 1e30, np.float32), np.full(1, 1e200)
+TWICE = [node("Mul", "x c", "z"), node("Relu", "z", "r"), node("Mul", "r c")]
+
+
+def test_numbers_too_large_to_be_compared_are_no_mistake_of_reading():
+    """Nothing tells whether such a network was read wrongly, so nobody is asked to report it."""
+    double = TensorProto.DOUBLE
+    cases = (
+        (model(TWICE, {"c": LARGE}, FLAT), "is inf in ONNX Runtime: the network's numbers go beyond float32"),
+        (
+            model(TWICE, {"c": HUGE}, FLAT, kind=double),
+            "is inf in ONNX Runtime: the network's numbers go beyond float64",
+        ),
+        (model([node("Mul", "x c")], {"c": HUGE}, FLAT, kind=double), "or their rounding errors, go beyond float64"),
+    )
+    for data, words in cases:
+        with pytest.raises(NetworkError, match=words) as caught:
+            check(data)
+        assert "report" not in str(caught.value)
+        assert "scale its weights" in str(caught.value)
+
+
+def test_what_overflows_on_the_way_only_is_told_from_a_mistake_of_reading():
+    """-1e60 |x| before a ReLU: -inf in float32 is as good. Another bias behind it may be anybody's mistake."""
+    nodes = [node("Mul", "x c", "z"), node("Relu", "z", "r"), node("Mul", "r n", "u"), node("Relu", "u", "v")]
+    data = model([*nodes, node("Add", "v o")], {"c": LARGE, "n": -LARGE, "o": rand(6)}, FLAT)
+    network = check(data)
+    shifted = read_network(model([*nodes, node("Add", "v o")], {"c": LARGE, "n": -LARGE, "o": 2 + rand(6)}, FLAT))
+    with pytest.raises(NetworkError, match=r"on the way to it, numbers of up to .*e\+(59|60) go beyond float32"):
+        compare(shifted, Reference(data))
+    compare(network, Reference(data))
+
+
+def test_a_box_beyond_the_type_of_the_inputs_is_refused():
+    box = Box(torch.zeros(6, dtype=torch.float64), torch.tensor([1, 1, 1e39, 1, 1, 1], dtype=torch.float64))
+    with pytest.raises(PropertyError, match=r"the box of input X_2, from 0 to 1e\+39, goes beyond float32"):
+        compare(read_network(GOOD), Reference(GOOD), box=box)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_division_by_next_to_nothing_is_refused(kind):
+    tiny = float(np.finfo(kind).tiny)
+    nodes = [node("Mul", "x c", "z"), node("Div", "z c")]
+    onnx_kind = TensorProto.FLOAT if kind is np.float32 else TensorProto.DOUBLE
+    check(model(nodes, {"c": np.full(1, tiny * 1024, kind)}, FLAT, kind=onnx_kind))
+    with pytest.raises(NetworkError, match="next to nothing"):
+        read_network(model(nodes, {"c": np.full(1, tiny / 1024, kind)}, FLAT, kind=onnx_kind))
+
+
 def test_points_come_from_the_box_where_one_is_given():
     class Recorder:
         name, dtype = "recorder", np.dtype(np.float32)
@@ -631,7 +680,7 @@ def test_one_per_cent_in_any_layer_is_noticed(networks):
     for path in first.values():
         data = read_bytes(path, NETWORK_LIMIT, NetworkError)
         network, reference = read_network(data), Reference(data)
-        x = torch.from_numpy(_points(network.inputs, 8, None))
+        x = torch.from_numpy(_points(network.inputs, 8, None, np.dtype(np.float64)))
         for i, at in enumerate(network.nodes):
             if not isinstance(at.op, Linear | Conv):
                 continue

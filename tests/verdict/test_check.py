@@ -4,6 +4,7 @@ is changed is refused, or is still a proof, and of an unsafe property nothing ev
 
 import contextlib
 import io
+import math
 import os
 import signal
 import subprocess
@@ -142,6 +143,26 @@ def test_exact_arithmetic_is_for_small_networks(tmp_path: Path):
     wide = sequential((np.eye(2100), np.zeros(2100)), (np.ones((1, 2100)), [1.0]))
     with pytest.raises(CertificateError, match="--exact"):
         check(simple_problem(wide, np.zeros(2100), np.ones(2100), [[1.0]], [0.0]), tmp_path / "proof", exact=True)
+
+
+def test_exact_arithmetic_goes_beyond_float64(tmp_path: Path):
+    """Weights of 1e200 twice give numbers of 1e400, as right as any; float64 rounded outward has none."""
+    network = sequential(([[1e200], [-1e200]], [0, 0]), ([[1e200, 1e200]], [1.0]))
+    above, below = (simple_problem(network, [-1.0], [1.0], [[sign]], [0.0]) for sign in (1.0, -1.0))
+    for effort in range(3):
+        leaves = local_leaves([0, 0], [1, 1], [0, 1], effort)
+        report = judged(above, tmp_path / "proof", [question(above), leaves], exact=True)
+        assert report.outcome is Outcome.VALID, report
+        assert judged(above, tmp_path / "proof", [question(above), leaves]).outcome is Outcome.INVALID
+        report = judged(below, tmp_path / "proof", [question(below), leaves], exact=True)
+        assert report.outcome is Outcome.INVALID
+        assert report.reason.endswith("its bound is below 0, beyond float64")
+
+
+def test_exact_arithmetic_needs_finite_weights(tmp_path: Path):
+    network = sequential(([[math.inf]], [0.0]), ([[1.0]], [1.0]))
+    with pytest.raises(CertificateError, match="weight beyond float64"):
+        check(simple_problem(network, [0.0], [1.0], [[1.0]], [0.0]), tmp_path / "proof", exact=True)
 
 
 # Changed certificates

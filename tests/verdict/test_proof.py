@@ -152,3 +152,13 @@ def test_what_overflows_proves_nothing():
 
 def test_rationals_are_the_float64_numbers_given():
     assert fractions([0.1])[0] == Fraction(0.1) != Fraction(1, 10)
+
+
+@pytest.mark.parametrize(
+    "value", [Fraction(10**400 + 1, 3), -Fraction(10**400 + 1, 3), Fraction(2**1024), Fraction(1, 3)]
+)
+def test_rationals_are_rounded_down_to_few_bits(value):
+    (rounded,) = rounded_down(np.array([value], dtype=object))
+    assert 0 <= value - rounded <= abs(value) / 2**52
+    kept = abs(rounded.numerator)
+    assert (kept // (kept & -kept)).bit_length() <= 64

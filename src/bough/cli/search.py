@@ -140,19 +140,20 @@ def _robustness(options: argparse.Namespace) -> int:
     chosen = _search_options(options)
     from bough.api import load_network, load_problem
     from bough.problem.images import fitted, read_image
-    from bough.problem.property import image_property
+    from bough.problem.property import image_property, normalised
 
     loaded = load_network(network_path(options.network))
     pixels = fitted(read_image(options.image), loaded.network.input_shape)
     clip = None if options.no_clip else (0.0, 1.0)
     how = picked(options, "target", "mean", "std", "norm")
     prop = image_property(pixels, options.label, options.eps, loaded.network.outputs, clip=clip, **how)
+    image = normalised(pixels, options.mean, options.std)
     problem = load_problem(loaded, prop)
-    seen = int(loaded.reference.run(prop.boxes[0].centre.numpy()).argmax())
+    seen = int(loaded.reference.run(image.numpy()).argmax())
     if seen != options.label and not options.quiet:
         note(f"the network gives the image itself class {seen}, not {options.label}")
     name = f"{options.image} within {options.eps}" + ("" if options.norm == "inf" else f" (l{options.norm})")
-    return _answer(options, replace(problem, property_name=name), chosen)
+    return _answer(options, replace(problem, property_name=name, image=image), chosen)
 
 
 def _search_options(options: argparse.Namespace) -> "Options":

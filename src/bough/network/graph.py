@@ -38,6 +38,7 @@ class Network:
     """
 
     nodes: tuple[Node, ...]
+    cast: str | None = None  # where the file rounds computed doubles to float, which no node does here
     _elsewhere: dict[tuple[torch.device, torch.dtype], "Network"] = field(default_factory=dict, init=False, repr=False)
 
     @property

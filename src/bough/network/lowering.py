@@ -89,6 +89,13 @@ class Value:
         divisor = constant(y)
         if not bool(divisor.all()):
             raise NetworkError("it divides by zero")
+        own = np.asarray(y).dtype
+        kind = own if own.kind == "f" else divisor.dtype
+        least = float(np.abs(divisor).min(initial=np.inf))
+        if least < float(np.finfo(kind).tiny):  # which has few digits, or none where a runtime takes it for 0
+            raise NetworkError(
+                f"it divides by {least:g}, next to nothing: {kind} holds no such number in full precision"
+            )
         return self.affine(1.0 / divisor)
 
     def __rtruediv__(self, y: Any) -> "Value":

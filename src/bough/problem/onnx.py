@@ -6,7 +6,7 @@ end of this module.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +149,18 @@ def _convert(model: ModelProto) -> Network:
     builder.label = name
     values: dict[str, Result] = {name: network_input(builder, shape)}
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    kinds = {name: _real_inputs(model.graph)[0].type.tensor_type.elem_type}  # of the computed values' elements
+    cast = None
     computed = 0  # elements of constants that are not stored in the file
     for node in _live(model.graph.node, output):
         inputs = tuple(_lookup(node, i, values, stored) for i in node.input)
         builder.label = node.name or node.output[0]
         values[node.output[0]] = value = _one(node, inputs)
+        if isinstance(value, Value):
+            before = next(kinds[x] for x in node.input if x in kinds)  # all alike, as ONNX has it
+            kinds[node.output[0]] = after = _cast_to(node) if node.op_type == "Cast" else before
+            if cast is None and (before, after) == (TensorProto.DOUBLE, TensorProto.FLOAT):
+                cast = _title(node)
         computed += value.size if isinstance(value, np.ndarray) else 0
         if computed > MOST_ELEMENTS:
             raise NetworkError(f"the file computes more than {MOST_ELEMENTS:,} constants; store what it needs of them")
@@ -162,7 +169,11 @@ def _convert(model: ModelProto) -> Network:
     result = values[output]
     if not isinstance(result, Value):
         raise NetworkError(f"output {output!r} does not depend on the input, so there is nothing to verify")
-    return fold_scales(builder.build(result.node))
+    return replace(fold_scales(builder.build(result.node)), cast=cast)
+
+
+def _cast_to(node: NodeProto) -> int:
+    return next(int(attribute.i) for attribute in node.attribute if attribute.name == "to")
 
 
 def _live(nodes: Sequence[NodeProto], *outputs: str) -> list[NodeProto]:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bough.network.graph import Network
 from bough.problem.property import Clause, Property
@@ -30,6 +31,7 @@ class Problem:
     reference: Evaluator
     network_name: str = "network"
     property_name: str = "property"
+    image: Tensor | None = None  # as the network sees it, flat; what the first box lies around, where that is known
 
     def __post_init__(self) -> None:
         self.property.check_fits(self.network.inputs, self.network.outputs)

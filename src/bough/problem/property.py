@@ -266,9 +266,7 @@ def image_property(  # noqa: PLR0913 - the words in which the question is asked
     p = EXPONENTS[norm]
     if not (math.isfinite(eps) and eps >= 0):
         raise PropertyError(f"eps is {eps}; give a finite radius, 0 or more")
-    centre, spread = (_per_channel(v, pixels, name) for v, name in ((mean, "mean"), (std, "std")))
-    if not bool((spread > 0).all()):
-        raise PropertyError(f"std is {std}; every channel needs a number above 0")
+    centre, spread = _statistics(pixels, mean, std)
     limits = None
     if clip is not None:
         if bool((pixels < clip[0]).any()) or bool((pixels > clip[1]).any()):
@@ -278,9 +276,15 @@ def image_property(  # noqa: PLR0913 - the words in which the question is asked
             )
         limits = ((clip[0] - centre) / spread).reshape(-1), ((clip[1] - centre) / spread).reshape(-1)
     targets = [k for k in range(classes) if k != label] if target is None else [target]
-    inputs = ((pixels - centre) / spread).reshape(-1)
+    inputs = normalised(pixels, mean, std)
     ball = None if p is None else Ball(inputs, spread.reshape(-1).contiguous(), eps, p)
     return robustness_property(inputs, (eps / spread).reshape(-1), label, targets, classes, limits, ball)
+
+
+def normalised(pixels: Tensor, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> Tensor:
+    """An image of pixel values as the flat inputs that the network sees, `(pixel - mean) / std`."""
+    centre, spread = _statistics(pixels, mean, std)
+    return ((pixels - centre) / spread).reshape(-1)
 
 
 def stable_norm(v: Tensor, p: float) -> Tensor:
@@ -292,6 +296,14 @@ def stable_norm(v: Tensor, p: float) -> Tensor:
     if p == 1:
         return share.sum(dim=-1) * largest[..., 0]
     return share.square().sum(dim=-1).sqrt() * largest[..., 0]
+
+
+def _statistics(pixels: Tensor, mean: float | Sequence[float], std: float | Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation for every pixel."""
+    centre, spread = (_per_channel(v, pixels, name) for v, name in ((mean, "mean"), (std, "std")))
+    if not bool((spread > 0).all()):
+        raise PropertyError(f"std is {std}; every channel needs a number above 0")
+    return centre, spread
 
 
 def _per_channel(value: float | Sequence[float], pixels: Tensor, name: str) -> Tensor:

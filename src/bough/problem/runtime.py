@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bough.errors import NetworkError
+from bough.errors import NetworkError, PropertyError
 from bough.network import walk
 from bough.network.graph import Network
 from bough.problem.onnx import input_shape, open_batch_axis, parse_model, sentence, without_dead_nodes
@@ -58,8 +58,11 @@ class Reference:
 
 
 def compare(network: Network, reference: Evaluator, points: int = 8, box: Box | None = None) -> None:
-    """Raise unless network and reference agree, up to rounding, at random points: in the box where one is given."""
-    x = _points(network.inputs, points, box).astype(reference.dtype)
+    """Raise unless network and reference agree, up to rounding, at random points: in the box where one is given.
+
+    Where numbers are too large for that, nobody knows whether the network was read wrongly, and the error says so.
+    """
+    x = _points(network.inputs, points, box, reference.dtype)
     outputs, allowed = rounding_bound(network, torch.from_numpy(x.astype(np.float64)), reference.dtype)
     for i, point in enumerate(x):
         expected = np.asarray(reference.run(point), np.float64)
@@ -68,25 +71,67 @@ def compare(network: Network, reference: Evaluator, points: int = 8, box: Box | 
                 f"the network was read wrongly: it has {network.outputs} outputs here and {expected.size} in "
                 f"{reference.name}; please report this file"
             )
-        excess = np.abs(outputs[i].numpy() - expected) - allowed[i].numpy()
-        worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
-        if not excess[worst] <= 0:
+        beyond = ~np.isfinite(expected)
+        if beyond.any():
+            worst = int(beyond.argmax())
             raise NetworkError(
-                f"the network was read wrongly: output {worst} at a random point is {float(outputs[i, worst]):.9g} "
-                f"here and {expected[worst]:.9g} in {reference.name}, while rounding explains "
-                f"{float(allowed[i, worst]):.2g} ({len(network.nodes)} nodes were read); please report this file"
+                f"output {worst} at a random point is {expected[worst]:g} in {reference.name}: the network's numbers "
+                f"go beyond {reference.dtype}, so it cannot be compared; scale its weights or inputs"
             )
+        if not bool((outputs[i].isfinite() & allowed[i].isfinite()).all()):
+            raise NetworkError(
+                f"the network's numbers, or their rounding errors, go beyond float64 at a random point, so it cannot "
+                f"be compared with {reference.name}; scale its weights or inputs"
+            )
+        excess = np.abs(outputs[i].numpy() - expected) - allowed[i].numpy()
+        worst = int(excess.argmax())
+        if excess[worst] <= 0:
+            continue
+        values = (
+            f"output {worst} at a random point is {float(outputs[i, worst]):.9g} here and {expected[worst]:.9g} in "
+            f"{reference.name}"
+        )
+        largest = _largest(network, torch.from_numpy(point.astype(np.float64)))
+        if not largest <= float(np.finfo(reference.dtype).max):
+            raise NetworkError(
+                f"{values}: on the way to it, numbers of up to {largest:.2g} go beyond {reference.dtype}; "
+                "scale the network's weights or inputs"
+            )
+        raise NetworkError(
+            f"the network was read wrongly: {values}, while rounding explains {float(allowed[i, worst]):.2g} "
+            f"({len(network.nodes)} nodes were read); please report this file"
+        )
 
 
-def _points(inputs: int, count: int, box: Box | None) -> NDArray[np.float64]:
+def _points(inputs: int, count: int, box: Box | None, dtype: np.dtype[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     """Points in the box, or without one, in turn from [-1, 1], from [0, 1] and normally distributed."""
     random = np.random.default_rng(0)
     size = (count, inputs)
-    if box is not None:
-        lower, upper = box.lower.numpy(), box.upper.numpy()
-        return np.asarray(lower + (upper - lower) * random.random(size))
-    samples = (random.uniform(-1, 1, size), random.random(size), random.standard_normal(size))
-    return np.stack([samples[i % 3][i] for i in range(count)])
+    if box is None:
+        samples = (random.uniform(-1, 1, size), random.random(size), random.standard_normal(size))
+        return np.stack([samples[i % 3][i] for i in range(count)]).astype(dtype)
+    lower, upper = box.lower.numpy(), box.upper.numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        points = np.asarray(lower + (upper - lower) * random.random(size)).astype(dtype)
+    beyond = ~np.isfinite(points).all(axis=0)
+    if beyond.any():
+        i = int(beyond.argmax())
+        raise PropertyError(
+            f"the box of input X_{i}, from {lower[i]:g} to {upper[i]:g}, goes beyond {dtype}, the type of the "
+            "network's inputs; make it smaller"
+        )
+    return points
+
+
+def _largest(network: Network, point: Tensor) -> float:
+    """The largest number that evaluating the network at a point meets, sums of absolute products included."""
+    values = walk.forward(network, point.reshape(1, *network.input_shape))
+    sums = (
+        network.magnitude.apply(i, *(values[j].abs() for j in node.inputs))
+        for i, node in enumerate(network.nodes)
+        if node.op.roundings
+    )
+    return max(float(t.abs().max()) for t in (*values, *sums))
 
 
 def rounding_bound(network: Network, x: Tensor, dtype: np.dtype[np.floating[Any]]) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -63,16 +64,25 @@ def read_module(module: nn.Module, input_shape: Sequence[int]) -> Network:
         raise NetworkError(f"the module has {counts}; exactly one of each is supported")
     builder = GraphBuilder()
     builder.label = "input"
+    cast = None
     values: dict[str, Any] = dict(_constants(program))
     values[str(signature.user_inputs[0])] = network_input(builder, (1, *input_shape))
     for node in program.graph.nodes:
         if node.op == "call_function" and node.users:
             builder.label = node.name
             values[node.name] = _one(node, values)
+            if cast is None and isinstance(values[node.name], Value) and _rounds_to_float(node):
+                cast = node.name
     result = values[str(signature.user_outputs[0])]
     if not isinstance(result, Value):
         raise NetworkError("the module's output does not depend on its input, so there is nothing to verify")
-    return fold_scales(builder.build(result.node))
+    return replace(fold_scales(builder.build(result.node)), cast=cast)
+
+
+def _rounds_to_float(node: fx.Node) -> bool:
+    """Whether a node turns a double into a float."""
+    after, *before = (getattr(n.meta.get("val"), "dtype", None) for n in (node, *node.all_input_nodes))
+    return torch.float64 in before and after == torch.float32
 
 
 @contextmanager

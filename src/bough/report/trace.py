@@ -169,12 +169,16 @@ def _about(problem: Problem) -> dict[str, Any]:
 
 
 def _image(problem: Problem) -> dict[str, Any] | None:
-    """The image that the first box lies around, and the network's outputs for it; None where inputs are no image."""
+    """The image that the first box lies around, and the network's outputs for it; None where inputs are no image.
+
+    Where nobody said which image it is, the box has to tell.
+    """
     if picture_shape(problem.network.input_shape) is None or problem.network.inputs > LARGEST_INPUT:
         return None
-    middle = centre_of(problem.property.boxes[0], problem.network.input_shape)
-    outputs = np.asarray(problem.reference.run(middle), dtype=np.float64).reshape(-1)
-    return {"x": rounded(middle), "y": rounded(outputs)}
+    known = problem.image
+    image = centre_of(problem.property.boxes[0], problem.network.input_shape) if known is None else known.numpy()
+    outputs = np.asarray(problem.reference.run(image), dtype=np.float64).reshape(-1)
+    return {"x": rounded(image), "y": rounded(outputs)}
 
 
 def picture_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:

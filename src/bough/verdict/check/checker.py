@@ -4,8 +4,10 @@ Everything is derived from the network and the property as they are read here; o
 multipliers and weights are used, and these cannot make a bound wrong. The hashes inside only give a better sentence.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +18,7 @@ from bough.errors import CertificateError, UnreadableCertificate
 from bough.problem.problem import Problem
 from bough.verdict.certificate import VERDICTS, End, Leaves, Lemma, Point, ProblemHashes, Torn, TreeLemma, read
 from bough.verdict.check.claims import Claims
-from bough.verdict.check.layers import Array
+from bough.verdict.check.layers import Array, finite
 from bough.verdict.check.tree import Gap, Paths, find_gap
 from bough.verdict.counterexample import replay, representable
 
@@ -69,6 +71,8 @@ def check(problem: Problem, path: Path, *, exact: bool = False) -> Report:
     size = problem.network.neurons + problem.network.inputs + problem.network.outputs
     if exact and size > MOST_EXACT:
         raise CertificateError(f"--exact takes too long for {size} numbers; up to {MOST_EXACT} are checked exactly")
+    if exact and not finite(problem.network):
+        raise CertificateError("the network has a weight beyond float64, of which --exact can make no rational")
     seen = _Seen()
     try:
         with path.open("rb") as file, np.errstate(all="ignore"):  # what is no number proves nothing
@@ -134,14 +138,22 @@ def _prove(claims: Claims, leaves: Leaves, seen: _Seen) -> None:
     unproved = np.flatnonzero(~np.asarray(bounds > 0, dtype=bool))
     if len(unproved):
         k = int(unproved[0])
-        value = float(bounds[unproved[0]])
-        reason = f"its bound is {value:.6g}, which is not above 0" if np.isfinite(value) else "nothing bounds it"
         raise CertificateError(
-            f"leaf {seen.leaves + k} (clause {int(leaves.clause[k])}, {int(leaves.splits[k])} splits): {reason}"
+            f"leaf {seen.leaves + k} (clause {int(leaves.clause[k])}, {int(leaves.splits[k])} splits): "
+            f"{_in_words(bounds[k])}"
         )
     none = np.zeros((0, 0))
     seen.parts.append((seen.leaves, replace(leaves, signs=none, weights=none, coarse=none, fine=none)))
     seen.leaves += len(leaves)
+
+
+def _in_words(bound: Fraction | float) -> str:
+    """Why a bound does not prove a leaf."""
+    try:
+        value = float(bound)
+    except OverflowError:
+        return "its bound is below 0, beyond float64"
+    return f"its bound is {value:.6g}, which is not above 0" if math.isfinite(value) else "nothing bounds it"
 
 
 def _covered(claims: Claims, seen: _Seen) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bough.network.graph import Network, Node
 from bough.network.ops import Add, Conv, Linear, Reshape, Scale, Select
 
 Array = NDArray[Any]
+KEPT = 64  # leading bits of a number beyond float64 that is rounded
 UNIT = 2.0**-53  # one operation of float64 is off by at most this share of its result
 
 
@@ -25,15 +27,29 @@ def fractions(values: Any) -> Array:
 
 
 def rounded_down(values: Array) -> Array:
-    """Rationals that are float64 numbers, none above what is given: bounds stay bounds, and do not grow in length."""
+    """Rationals of few bits, float64 numbers where these reach so far, none above what is given.
+
+    So bounds stay bounds, and do not grow in length.
+    """
     return np.asarray(np.vectorize(_down, otypes=[object])(values))
 
 
 def _down(value: Fraction | float) -> Fraction | float:
-    near = float(value)
+    try:
+        near = float(value)
+    except OverflowError:
+        whole = math.floor(value)
+        dropped = whole.bit_length() - KEPT
+        return Fraction(whole >> dropped << dropped)  # a shift to the right rounds down, whatever the sign
     if math.isinf(near):
         return near
     return Fraction(near if near <= value else math.nextafter(near, -math.inf))
+
+
+def finite(network: Network) -> bool:
+    """Whether every number of a network is one that rationals can be made of."""
+    tensors = (t for node in network.nodes for t in vars(node.op).values() if isinstance(t, Tensor))
+    return all(bool(t.isfinite().all()) for t in tensors)
 
 
 class Layers:

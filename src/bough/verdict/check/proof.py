@@ -17,7 +17,7 @@ import numpy as np
 from bough.network.graph import Network
 from bough.network.ops import Relu, Reshape
 from bough.problem.property import Box, Clause
-from bough.verdict.check.layers import Array, Layers, rounded_down
+from bough.verdict.check.layers import Array, Layers, fractions, rounded_down
 
 UNDERFLOW = 1e-300  # more than products too small for float64 can lose, at values up to 1
 ELEMENTS = 1 << 19  # functionals held at once have at most so many elements at the widest node, to fit a cache
@@ -113,7 +113,7 @@ class Prover:
                 lowers.append(np.maximum(lower, 0))
                 uppers.append(np.maximum(upper, 0))
                 continue
-            middles = [(a + b) / 2 for a, b in ends]
+            middles = [(a + b) * self.layers.number(0.5) for a, b in ends]  # half of an integer 0 would be a float
             # 2^-50 is more than the subtractions round; where bounds contradict each other, both are still covered.
             more = 0 if self.exact else 2.0**-50
             radii = [
@@ -173,7 +173,7 @@ class Prover:
         """Lower slopes [domains, 1, neurons] of a kind."""
         if kind == ADAPTIVE:
             # A little off the middle, where bounds that are symmetric up to rounding would fall to either side.
-            slope = (regions.upper * (1 - 2.0**-20) > -regions.lower) * self.layers.number(1.0)
+            slope = (regions.upper * self.layers.number(1 - 2.0**-20) > -regions.lower) * self.layers.number(1.0)
         elif kind == CHORD:
             slope = chord(regions.lower, regions.upper)
         else:
@@ -308,9 +308,10 @@ class Prover:
 
 def chord(lower: Array, upper: Array) -> Array:
     """Slope of the line from (l, 0) to (u, u) of ambiguous ReLUs; of others 1, which nothing stands on."""
-    # of the same kind of numbers
     ambiguous = (lower < 0) & (upper > 0)
-    one = 0 * upper + 1
+    one = np.ones(upper.shape)
+    if upper.dtype == object:  # of the same kind of numbers
+        one = fractions(one)
     return np.asarray(np.where(ambiguous, upper, one) / np.where(ambiguous, upper - lower, one))
 
 
