@@ -56,7 +56,7 @@ class Literal:
 
     @property
     def order(self) -> tuple[float, bool]:
-        """Of two bounds of one side, the tighter one is less."""
+        """A key by which the tighter of two bounds of one side comes first."""
         return self.offset, not self.strict
 
 

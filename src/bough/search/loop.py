@@ -239,6 +239,7 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
         why = "a counterexample was found and replayed"
     elif stopped is not None:
         verdict, why = stopped
+        why += f"; {EXCLUDED}" if state.excluded else ""
     elif state.excluded and (state.stuck_domains or not state.lower > 0):
         verdict = Verdict.UNKNOWN
         why = EXCLUDED
