@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -29,8 +30,10 @@ from bough.cli import main
 from bough.errors import BadInput, CertificateError
 from bough.options import Options
 from bough.problem.onnx_writer import write_network
-from bough.problem.property import Clause, Property
+from bough.problem.problem import Problem
+from bough.problem.property import Box, Clause, Property
 from bough.search.leaves import take
+from bough.verdict.aptp import as_aptp
 from bough.verdict.certificate import (
     DIRECT,
     FINE,
@@ -41,6 +44,7 @@ from bough.verdict.certificate import (
     Leaves,
     Lemma,
     Point,
+    ProblemHashes,
     Torn,
     TreeLemma,
     read,
@@ -96,6 +100,62 @@ def test_a_counterexample_is_replayed(bounds, tmp_path: Path):
     safe = hard_case("dense", 1, safe=True)
     write(path, [question(safe.problem), chunks[-1]], "falsified")
     assert check(safe.problem, path).outcome is Outcome.INVALID
+
+
+def sided(upper: float, strict: bool | None) -> Problem:
+    """y = relu(x) from 0 to `upper`, unsafe from 1 on; `strict` says whether the upper limit is excluded."""
+    sides = () if strict is None else (None, torch.tensor([False]), torch.tensor([strict]))
+    box = Box(torch.zeros(1).double(), torch.tensor([upper]).double(), *sides)
+    unsafe = Clause(0, -torch.ones(1, 1).double(), -torch.ones(1).double(), (False,))
+    return problem(sequential(([[1.0]], [0.0]), ([[1.0]], [0.0])), [box], [unsafe])
+
+
+def test_a_counterexample_on_a_strict_side_is_refused(tmp_path: Path):
+    path = tmp_path / "proof"
+    closed, strict = sided(1.0, strict=None), sided(1.0, strict=True)
+    assert certified(closed, path, "dual").verdict is Verdict.FALSIFIED
+    assert check(closed, path).outcome is Outcome.VALID
+    assert "another property" in check(strict, path).reason
+    chunks = chunks_of(path.read_bytes(), path)
+    write(path, [question(strict), chunks[-1]], "falsified")
+    report = check(strict, path)
+    assert report.outcome is Outcome.INVALID
+    assert "strict side" in report.reason
+    result = certified(strict, path, "dual")
+    assert result.verdict is Verdict.UNKNOWN
+    assert "strict" in result.reason
+    assert check(strict, path).outcome is Outcome.INCOMPLETE
+    assert certified(sided(2.0, strict=True), path, "dual").verdict is Verdict.FALSIFIED
+    assert check(sided(2.0, strict=True), path).outcome is Outcome.VALID
+    assert certified(sided(0.5, strict=True), path, "dual").verdict is Verdict.VERIFIED
+    assert check(sided(0.5, strict=True), path).outcome is Outcome.VALID
+
+
+def test_the_hash_of_a_question_tells_strict_from_closed():
+    questions = [sided(1.0, strict) for strict in (None, False, True)]
+    hashes = [ProblemHashes.of(p.network, p.property).property.tobytes() for p in questions]
+    assert hashes[0] == hashes[1] != hashes[2]
+    # Of before boxes could be strict: certificates of then are still about the same question.
+    assert hashes[0].hex() == "f100e34097ae3dd662375effcf73a8200e62bfacf88ad7954f5514f3a87976c5"
+
+
+def test_an_empty_set_is_proved_without_leaves(tmp_path: Path):
+    path = tmp_path / "proof"
+    box = Box(torch.ones(1).double(), torch.ones(1).double(), None, torch.tensor([True]))
+    empty = replace(sided(1.0, strict=None), property=Property((box,), sided(1.0, strict=None).property.clauses))
+    result = certified(empty, path, "dual")
+    assert result.verdict is Verdict.VERIFIED
+    assert "empty" in result.reason
+    report = check(empty, path)
+    assert report.outcome is Outcome.VALID
+    assert "empty" in report.reason
+    with pytest.raises(BadInput, match="empty"):
+        as_aptp(empty, path)
+    closed = replace(empty, property=Property((Box(box.lower, box.upper),), empty.property.clauses))
+    write(path, [question(closed)])
+    assert check(closed, path).outcome is Outcome.INVALID
+    write(path, [question(empty), Point(np.ones(1), np.zeros(1))], "falsified")
+    assert check(empty, path).outcome is Outcome.INVALID
 
 
 def test_another_network_and_another_property_are_named(tmp_path: Path):

@@ -23,11 +23,12 @@ from tests.support import (
     with_ball,
 )
 
+from bough.errors import PropertyError
 from bough.problem.onnx_writer import write_network
 from bough.problem.problem import Problem
 from bough.problem.property import Ball, Box, Clause
 from bough.problem.runtime import Reference
-from bough.verdict.counterexample import Counterexample, as_text, replay, representable
+from bough.verdict.counterexample import Counterexample, as_text, is_excluded, replay, representable
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 finite = st.floats(-1e30, 1e30, allow_subnormal=True)
@@ -210,3 +211,87 @@ def test_onnx_runtime_says_what_the_output_is():
 def test_the_text_names_every_value():
     text = as_text(Counterexample(np.array([0.5, -1.0]), np.array([2.0]), 0))
     assert text == "((X_0 0.5)\n(X_1 -1.0)\n(Y_0 2.0))\n"
+
+
+# --- Strict sides
+
+
+def strict_box(lower: list[float], upper: list[float], below: list[bool], above: list[bool]) -> Box:
+    return Box(tensor(lower), tensor(upper), None, torch.tensor(below), torch.tensor(above))
+
+
+@given(finite, finite, st.booleans(), st.booleans(), st.floats(0, 1))
+def test_a_point_on_a_strict_side_moves_inwards_by_one_float(a, b, below, above, share):
+    lower, upper = min(a, b), max(a, b)
+    box = strict_box([lower], [upper], [below], [above])
+    x = np.array([min(max(lower + share * (upper - lower), lower), upper)])
+    (point,) = representable(x, box, FLOAT32)
+    (closed,) = representable(x, box_of([lower], [upper]), FLOAT32)
+    assert float(np.float32(point)) == point
+    steps = {float(np.nextafter(np.float32(closed), np.float32(end))) for end in (-np.inf, np.inf)}
+    assert point == closed or point in steps
+    between = strictly_between(lower, upper, below, above)
+    assert box.admits(tensor([point])) == (between or not (below or above))
+    if lower < closed < upper:
+        assert point == closed
+
+
+def strictly_between(lower: float, upper: float, below: bool, above: bool) -> bool:
+    """Whether a float32 lies in the interval."""
+    first = np.float32(lower)
+    while first < lower or (below and first == lower):
+        first = np.nextafter(first, np.float32(np.inf))
+    return bool(float(first) < upper or (not above and float(first) == upper))
+
+
+def only_input(box: Box, coefficient: float, offset: float) -> Problem:
+    """y = relu(x), unsafe where `coefficient * y <= offset`."""
+    return problem(sequential(([[1.0]], [0.0]), ([[1.0]], [0.0])), [box], [clause([[coefficient]], [offset])])
+
+
+def test_a_point_on_a_strict_side_is_no_counterexample():
+    below_one = float(np.nextafter(np.float32(1), np.float32(0)))
+    for offset in (1.0, float(np.nextafter(below_one, 1))):
+        question = only_input(strict_box([0.0], [1.0], [False], [True]), -1.0, -offset)
+        assert replay(question, np.array([1.0]), 0) is None
+        assert is_excluded(question, np.array([1.0]), 0)
+        assert not is_excluded(question, np.array([0.5]), 0)
+    question = only_input(strict_box([0.0], [1.0], [False], [True]), -1.0, -below_one)
+    found = replay(question, np.array([1.0]), 0)
+    assert found is not None
+    assert found.x.tolist() == [below_one]
+    assert "(X_0 0.9999999403953552)" in as_text(found)
+    closed = only_input(box_of([0.0], [1.0]), -1.0, -1.0)
+    found = replay(closed, np.array([1.0]), 0)
+    assert found is not None
+    assert found.x.tolist() == [1.0]
+    assert not is_excluded(closed, np.array([1.0]), 0)
+
+
+def test_a_strict_side_that_holds_no_float_has_no_counterexample():
+    """A closed side as thin has the nearest float; a strict one has none, as no point of it can be given."""
+    upper = float(np.nextafter(0.1, 1))
+    assert replay(only_input(box_of([0.1], [upper]), 1.0, 2.0), np.array([0.1]), 0) is not None
+    for below, above in ((True, False), (False, True), (True, True)):
+        box = strict_box([0.1], [upper], [below], [above])
+        assert replay(only_input(box, 1.0, 2.0), np.array([0.1]), 0) is None
+
+
+def test_the_least_step_from_zero():
+    question = only_input(strict_box([0.0], [1.0], [True], [False]), 1.0, 2.0)
+    found = replay(question, np.array([0.0]), 0)
+    assert found is not None
+    assert found.x.tolist() == [float(np.finfo(np.float32).smallest_subnormal)]
+
+
+def test_strict_sides_are_checked_and_have_one_form():
+    lower, upper = tensor([0.0]), tensor([1.0])
+    with pytest.raises(PropertyError, match="one bool per input"):
+        Box(lower, upper, None, torch.tensor([1.0]))
+    with pytest.raises(PropertyError, match="one bool per input"):
+        Box(lower, upper, None, None, torch.tensor([True, False]))
+    assert Box(lower, upper, None, torch.tensor([False]), torch.tensor([False])).is_closed
+    box = strict_box([0.0], [1.0], [False], [True]).on(torch.device("cpu"))
+    assert [side.tolist() for side in box.strict] == [[False], [True]]
+    assert box.without_value is None
+    assert strict_box([0.0, 1.0], [1.0, 1.0], [False, False], [False, True]).without_value == 1

@@ -17,8 +17,8 @@ from bough.errors import PropertyError, SolverFailure
 from bough.network import walk
 from bough.problem.problem import Problem
 from bough.registry import Entry, Registry
-from bough.verdict.counterexample import Counterexample, replay
-from bough.verdict.result import Result, Verdict
+from bough.verdict.counterexample import Counterexample, is_excluded, replay
+from bough.verdict.result import EXCLUDED, Result, Verdict
 
 Say = Callable[[str, float], None]
 """Takes a line for people, and the seconds since the beginning."""
@@ -36,6 +36,7 @@ class BaselineRun:
     safe: set[int] = field(default_factory=set)  # clauses without unsafe points, by the solver's word
     upper: float = math.inf
     counterexample: Counterexample | None = None
+    excluded: bool = False  # whether a point was unsafe that only a strict side excludes
     nodes: int = 0  # nodes of the solver's trees, of the clauses that are done
     current_nodes: int = 0  # nodes of the tree of the clause at work
     bounds: int = 0
@@ -47,8 +48,9 @@ class BaselineRun:
         outputs = walk.evaluate(self.problem.network, point)
         margin = min(float(c.margins(outputs)) for c in self.problem.clauses if c.box == box)
         self.upper = min(self.upper, margin)
-        if margin <= 0:
-            self.counterexample = self.counterexample or replay(self.problem, point.numpy(), box)
+        if margin <= 0 and self.counterexample is None:
+            self.counterexample = replay(self.problem, point.numpy(), box)
+            self.excluded = self.excluded or is_excluded(self.problem, point.numpy(), box)
         return self.counterexample is not None
 
     def progress(self, clause: int, bound: float, nodes: int) -> None:
@@ -85,6 +87,8 @@ class AbstractBaseline(ABC):
         """Decide every clause. Running out of time and Ctrl-C end it with what is known so far."""
         if any(box.ball is not None for box in problem.property.boxes):
             raise PropertyError(f"{self.title} takes boxes only, not l1 or l2 balls; use --method auto, or --norm inf")
+        if problem.property.is_empty:
+            return Result.of_no_point(deadline.elapsed())
         run = BaselineRun(problem, deadline, say)
         interruption = None
         try:
@@ -110,6 +114,8 @@ class AbstractBaseline(ABC):
             reason = "a counterexample was found and replayed"
         elif interruption is not None:
             verdict, reason = interruption
+        elif undecided and run.excluded:
+            verdict, reason = Verdict.UNKNOWN, EXCLUDED
         elif undecided:
             verdict = Verdict.UNKNOWN
             reason = f"{undecided} clauses are too close to zero to be decided by {self.title}"

@@ -53,7 +53,11 @@ class Literal:
     offset: float
     strict: bool
     place: Place
-    arm: int = 0  # number of the child of an `or` whose `and` it stands in; 0 is outside of all
+
+    @property
+    def order(self) -> tuple[float, bool]:
+        """A key by which the tighter of two bounds of one side comes first."""
+        return self.offset, not self.strict
 
 
 Formula = Literal | tuple[str, list["Formula"]]  # ("and", ...) or ("or", ...); readers resolve `not`
@@ -159,23 +163,21 @@ def _merged(formula: Formula) -> tuple[list[Literal], list[Step]]:
     """The literals common to all disjuncts; and the rest, where no gate has one child or stands in one of its kind."""
     common: list[Literal] = []
     steps: list[Step] = ["and"]
-    arms = itertools.count(1)
-    stack: list[tuple[Formula | None, str, int]] = [(formula, "and", 0)]
+    stack: list[tuple[Formula | None, str, bool]] = [(formula, "and", False)]  # and whether an `or` is around it
     while stack:
-        top, within, arm = stack.pop()
+        top, within, chosen = stack.pop()
         if top is None:
             steps.append(None)
         elif isinstance(top, Literal):
-            top.arm = arm
-            (steps if arm else common).append(top)
+            (steps if chosen else common).append(top)
         else:
             gate, children = top
             if len(children) == 1:
                 gate = within
             elif gate != within:
                 steps.append(gate)
-                stack.append((None, "", 0))
-            stack += [(child, gate, next(arms) if gate == "or" else arm) for child in reversed(children)]
+                stack.append((None, "", False))
+            stack += [(child, gate, chosen or gate == "or") for child in reversed(children)]
     return common, [*steps, None]
 
 
@@ -214,29 +216,30 @@ def _literals(disjunct: _Disjunct) -> Iterator[Literal]:
 
 _Side = tuple[int, float]  # of a box: the number of the input, and 1 for its upper or -1 for its lower end
 _Bounds = dict[_Side, Literal]  # the tightest on every side that has any
-_Narrower = frozenset[tuple[_Side, float]]  # where a box lies inside of the frame, the box around all
+_Narrower = frozenset[tuple[_Side, float, bool]]  # where a box lies inside of the frame, the box around all; if strict
 
 
 def build(formula: Formula, inputs: Sequence[Place | None], outputs: int, source: Source) -> Property:
-    """The property whose unsafe set the formula describes; `inputs` are the places where the inputs are declared."""
+    """The property whose unsafe set the formula describes; `inputs` are the places where the inputs are declared.
+
+    Disjuncts whose box is empty are dropped. If none is left, the property has one empty box.
+    """
     common, steps = _merged(formula)
     fold(steps, partial(_size, source.name))
     frame, shared, wrong = _conjunction(common, {})
     if wrong:
-        raise _impossible(wrong, frame, source)
+        return _empty(frame, {}, wrong, inputs, outputs, source)
+    empty: tuple[_Bounds, tuple[Literal, ...]] = {}, ()
     boxes: dict[_Narrower, int] = {}
     clauses: list[tuple[int, list[Literal]]] = []
     for disjunct in fold(steps, _multiplied):
         bounds, rows, wrong = _conjunction(_literals(disjunct), frame)
         if not wrong:
-            tighter = (at for at in bounds if at not in frame or bounds[at].offset < frame[at].offset)
-            narrower = frozenset((at, bounds[at].offset) for at in tighter)
-            clauses.append((boxes.setdefault(narrower, len(boxes)), shared + rows))
-        # Bounds that stand in different arms only met when the formula was multiplied out: no mistake.
-        elif len(wrong) == 2 and wrong[0].arm == wrong[1].arm:
-            raise _impossible(wrong, frame, source)
+            clauses.append((boxes.setdefault(_narrower(bounds, frame), len(boxes)), shared + rows))
+        elif not empty[1] or empty[1][0].about == "":
+            empty = bounds, wrong
     if not clauses:
-        raise _impossible(wrong, frame, source)
+        return _empty(frame, *empty, inputs, outputs, source)
     _check_numbers(len(boxes), len(inputs), "boxes", "inputs", source.name)
     _check_numbers(sum(max(len(rows), 1) for _, rows in clauses), outputs, "rows", "outputs", source.name)
     unsafe = tuple(_clause(box, rows, outputs) for box, rows in clauses)
@@ -251,7 +254,7 @@ def _conjunction(literals: Iterable[Literal], frame: _Bounds) -> tuple[_Bounds, 
     for literal in literals:
         if literal.about == "X":
             side = literal.terms[0]
-            if literal.offset < bounds.setdefault(side, literal).offset:
+            if literal.order < bounds.setdefault(side, literal).order:
                 bounds[side] = literal
         elif literal.about == "Y":
             rows.append(literal)
@@ -261,49 +264,74 @@ def _conjunction(literals: Iterable[Literal], frame: _Bounds) -> tuple[_Bounds, 
 
 
 def _contradiction(bounds: _Bounds, frame: _Bounds) -> tuple[Literal, ...]:
-    """Two bounds that leave an input no value, or one that leaves it none within the frame; empty if there are none."""
+    """Two bounds that leave an input no value, one of them possibly the frame's; empty if there are none."""
     for i in sorted({i for i, _ in bounds}):
         below = bounds.get((i, -1))
         above = bounds.get((i, 1))
-        if below and above and above.offset < -below.offset:
+        if below and above and _apart(below, above):
             return below, above
         for bound, opposite in ((below, frame.get((i, 1))), (above, frame.get((i, -1)))):
-            if bound and opposite and bound.offset < -opposite.offset:
-                return (bound,)
+            if bound and opposite and _apart(bound, opposite):
+                return bound, opposite
     return ()
 
 
-def _impossible(wrong: tuple[Literal, ...], frame: _Bounds, source: Source) -> PropertyError:
-    """The error for what `_conjunction` found wrong."""
+def _apart(bound: Literal, opposite: Literal) -> bool:
+    """Whether no value satisfies a lower and an upper bound of one input."""
+    ends = bound.offset, -opposite.offset
+    return ends[0] < ends[1] or (ends[0] == ends[1] and (bound.strict or opposite.strict))
+
+
+def _narrower(bounds: _Bounds, frame: _Bounds) -> _Narrower:
+    tighter = (at for at in bounds if at not in frame or bounds[at].order < frame[at].order)
+    return frozenset((at, bounds[at].offset, bounds[at].strict) for at in tighter)
+
+
+def _empty(
+    frame: _Bounds,
+    bounds: _Bounds,
+    wrong: tuple[Literal, ...],
+    inputs: Sequence[Place | None],
+    outputs: int,
+    source: Source,
+) -> Property:
+    """The property without any point, because of what `_conjunction` found wrong."""
     first = wrong[0]
-    last = wrong[-1]
-    text = source.text(first.place)
     if first.about == "":
-        return source.error(first.place, f"{text} never holds, so no point is unsafe; correct it")
-    i = first.terms[0][0]
-    against = f"{source.text(last.place)} on line {source.line(last.place)}"
-    if last is first:
-        lower, upper = (sign * frame[i, sign].offset if (i, sign) in frame else sign * math.inf for sign in (-1, 1))
-        against = f"the bounds {lower!r} and {upper!r} that hold everywhere"
-    return source.error(first.place, f"the box of input X_{i} is empty: {text} contradicts {against}; correct it")
+        raise source.error(first.place, f"{source.text(first.place)} never holds, so no point is unsafe; correct it")
+    limits = {**frame, **bounds, **{literal.terms[0]: literal for literal in wrong}}
+    for i in {i for i, _ in limits}:
+        below, above = limits.get((i, -1)), limits.get((i, 1))
+        if below and above and above.offset < -below.offset:
+            # No box has its lower limit above the upper one: the lower one stands for both, which are strict.
+            for sign in (-1, 1):
+                limits[i, sign] = Literal("X", ((i, sign),), -sign * below.offset, strict=True, place=below.place)
+    return Property(_boxes(limits, [frozenset()], inputs, source), (_clause(0, [], outputs),))
 
 
 def _boxes(
     frame: _Bounds, boxes: Sequence[_Narrower], inputs: Sequence[Place | None], source: Source
 ) -> tuple[Box, ...]:
     common = np.full((2, len(inputs)), np.inf)  # -lower and upper, as in the literals
+    common_strict = np.zeros((2, len(inputs)), dtype=bool)
     for (i, sign), bound in frame.items():
         common[int(sign > 0), i] = bound.offset
-    ends = np.tile(common, (len(boxes), 1, 1))
+        common_strict[int(sign > 0), i] = bound.strict
+    ends, strict = (np.tile(side, (len(boxes), 1, 1)) for side in (common, common_strict))
     for box, narrower in enumerate(boxes):
-        for (i, sign), offset in narrower:
+        for (i, sign), offset, excluded in narrower:
             ends[box, int(sign > 0), i] = offset
+            strict[box, int(sign > 0), i] = excluded
     unlimited = np.isinf(ends).any(axis=0)
     if unlimited.any():
         upper, i = divmod(int(unlimited.argmax()), len(inputs))
         which = " in some disjunct" if len(boxes) > 1 else ""
         raise source.error(inputs[i], f"input X_{i} has no {('lower', 'upper')[upper]} bound{which}; give it both")
-    return tuple(map(Box, torch.from_numpy(-ends[:, 0]), torch.from_numpy(ends[:, 1])))
+    low, high = torch.from_numpy(-ends[:, 0]), torch.from_numpy(ends[:, 1])
+    if not strict.any():
+        return tuple(map(Box, low, high))
+    below, above = torch.from_numpy(strict[:, 0]), torch.from_numpy(strict[:, 1])
+    return tuple(Box(low[k], high[k], None, below[k], above[k]) for k in range(len(boxes)))
 
 
 def _clause(box: int, rows: list[Literal], outputs: int) -> Clause:

@@ -1,8 +1,8 @@
 """What is asked of a network: input boxes, with or without a ball, and the unsafe set in disjunctive form.
 
 A property holds when no point is unsafe. Unsafe means: for some clause, the point lies in the clause's box and every
-row of `coefficients @ y <= offsets` holds at its output y. The set is closed: equality is unsafe, unless the row is
-strict.
+row of `coefficients @ y <= offsets` holds at its output y. The ends of a box belong to it, and equality is unsafe,
+unless the side or the row is strict.
 """
 
 import math
@@ -74,8 +74,9 @@ class Ball:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Lower and upper limit of every input, flat float64 [inputs]; both ends belong to it.
+    """Lower and upper limit of every input, flat float64 [inputs]; both ends belong to it, unless they are strict.
 
+    Bounds are proved over the closed box, which encloses a strict one; only counterexamples look at strict sides.
     With a ball, whose centre must be in the box, only what lies in both is meant. The box alone encloses that, so
     whatever holds over the box holds there.
     """
@@ -83,6 +84,8 @@ class Box:
     lower: Tensor
     upper: Tensor
     ball: Ball | None = None
+    strict_lower: Tensor | None = None  # bool [inputs]: which lower limits the box itself lacks; None: it has all
+    strict_upper: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.lower.shape != self.upper.shape or self.lower.ndim != 1:
@@ -99,6 +102,7 @@ class Box:
             raise PropertyError(
                 f"the box of input X_{i} is empty: lower bound {self.lower[i]:g} is above upper bound {self.upper[i]:g}"
             )
+        self._check_strict()
         if self.ball is None:
             return
         if self.ball.centre.shape != self.lower.shape or self.ball.centre.dtype != torch.float64:
@@ -106,10 +110,45 @@ class Box:
         if bool(((self.ball.centre < self.lower) | (self.ball.centre > self.upper)).any()):
             raise PropertyError("the centre of the ball lies outside its box")
 
+    def _check_strict(self) -> None:
+        for side in ("strict_lower", "strict_upper"):
+            strict = getattr(self, side)
+            if strict is not None and (strict.shape != self.lower.shape or strict.dtype != torch.bool):
+                raise PropertyError("strict sides need one bool per input, or None where all limits belong to the box")
+            if strict is not None and not bool(strict.any()):
+                object.__setattr__(self, side, None)  # one form for one set
+
     def on(self, device: torch.device) -> "Box":
         """The same on a device."""
         ball = None if self.ball is None else self.ball.to(device, torch.float64)
-        return Box(self.lower.to(device), self.upper.to(device), ball)
+        strict = (None if side is None else side.to(device) for side in (self.strict_lower, self.strict_upper))
+        return Box(self.lower.to(device), self.upper.to(device), ball, *strict)
+
+    @property
+    def strict(self) -> tuple[Tensor, Tensor]:
+        """Which lower and which upper limits do not belong to the box."""
+        none = torch.zeros_like(self.lower, dtype=torch.bool)
+        below, above = (none if side is None else side for side in (self.strict_lower, self.strict_upper))
+        return below, above
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no side is strict."""
+        return self.strict_lower is None and self.strict_upper is None
+
+    @property
+    def without_value(self) -> int | None:
+        """The first input that has no value, its two limits being one excluded value; None where there are points."""
+        below, above = self.strict
+        empty = (below | above) & (self.lower == self.upper)
+        return int(empty.nonzero()[0]) if bool(empty.any()) else None
+
+    def admits(self, point: Tensor) -> bool:
+        """Whether every input with a strict side lies within its limits; inputs without one are not looked at."""
+        below, above = self.strict
+        low = torch.where(below, point > self.lower, point >= self.lower)
+        high = torch.where(above, point < self.upper, point <= self.upper)
+        return bool((low & high)[below | above].all())
 
     @property
     def centre(self) -> Tensor:
@@ -190,6 +229,11 @@ class Property:
         sizes = {len(b.lower) for b in self.boxes} | {-c.coefficients.shape[1] for c in self.clauses}
         if len(sizes) != 2:
             raise PropertyError("the boxes must agree in the number of inputs, the clauses in that of outputs")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no clause has a box with any point."""
+        return all(self.boxes[box].without_value is not None for box in {clause.box for clause in self.clauses})
 
     @property
     def inputs(self) -> int:

@@ -77,8 +77,13 @@ def write_property(prop: Property) -> str:
 def _written_box(box: Box) -> list[str]:
     if box.ball is not None:
         raise PropertyError("VNN-LIB has boxes only; a property with a ball cannot be written")
-    pairs = enumerate(zip(box.lower.tolist(), box.upper.tolist(), strict=True))
-    return [text for i, (lower, upper) in pairs for text in (f"(>= X_{i} {lower!r})", f"(<= X_{i} {upper!r})")]
+    below, above = ([("", "=")[not strict] for strict in side.tolist()] for side in box.strict)
+    sides = enumerate(zip(below, box.lower.tolist(), above, box.upper.tolist(), strict=True))
+    return [
+        text
+        for i, (over, lower, under, upper) in sides
+        for text in (f"(>{over} X_{i} {lower!r})", f"(<{under} X_{i} {upper!r})")
+    ]
 
 
 def _written_clause(clause: Clause) -> str:

@@ -26,8 +26,8 @@ from bough.search.ahead import CountedLookAhead
 from bough.search.frontier import Frontier
 from bough.search.observe import AbstractObserver, Family, Split
 from bough.search.stopwatch import Stopwatch
-from bough.verdict.counterexample import Counterexample, replay
-from bough.verdict.result import Result, Verdict
+from bough.verdict.counterexample import Counterexample, is_excluded, replay
+from bough.verdict.result import EXCLUDED, Result, Verdict
 
 REPLAYS = 8  # the runtime is asked about at most so many points of a batch
 
@@ -72,6 +72,7 @@ class SearchState:
     deeper: Iterator[Bounded] = field(default_factory=lambda: iter(()))  # that work
     started: bool = False  # whether the roots are done
     float32_error: float = 0.0  # largest error of a float32 run in the last domains that were to be closed
+    excluded: bool = False  # whether a point was unsafe that only a strict side excludes
     deciding: Stopwatch = field(default_factory=Stopwatch)  # the rule's time, without children that the search keeps
 
     @property
@@ -112,6 +113,12 @@ class Search:
 
 def search(run: Search) -> Result:
     """Run a search to its end; a limit or Ctrl-C ends it early, with what is known by then."""
+    if run.problem.property.is_empty:
+        return Result.of_no_point(run.deadline.elapsed())
+    return _searched(run)
+
+
+def _searched(run: Search) -> Result:
     session = run.bounder.prepare(run.problem, run.witness)
     reason = None
     frontier = Frontier(session, run.memory.device_bytes, run.memory.host_bytes)
@@ -232,6 +239,10 @@ def result(run: Search, state: SearchState, stopped: tuple[Verdict, str] | None)
         why = "a counterexample was found and replayed"
     elif stopped is not None:
         verdict, why = stopped
+        why += f"; {EXCLUDED}" if state.excluded else ""
+    elif state.excluded and (state.stuck_domains or not state.lower > 0):
+        verdict = Verdict.UNKNOWN
+        why = EXCLUDED
     elif state.stuck_domains:
         verdict = Verdict.UNKNOWN
         why = f"the bounds of {state.stuck_domains} domains are too close to the cutoff for floating point"
@@ -357,10 +368,19 @@ def _try_points(run: Search, state: SearchState, boxes: Tensor, points: Tensor) 
     if state.counterexample is not None and not state.upper < best:
         return state  # the counterexample already has the least margin
     first_look = state.branches == 0 and state.upper < best
+    return _replayed(run, state, boxes, points, margins, first_look=first_look)
+
+
+def _replayed(
+    run: Search, state: SearchState, boxes: Tensor, points: Tensor, margins: Tensor, *, first_look: bool
+) -> SearchState:
+    """Replay the points of least margin, until one is a counterexample; with `first_look` the first in any case."""
     for rank, k in enumerate(margins.argsort()[:REPLAYS].tolist()):
         if float(margins[k]) > 0 and not (rank == 0 and first_look):
             break
         counterexample = replay(run.problem, points[k].cpu().numpy(), int(boxes[k]))
         if counterexample is not None:
             return replace(state, counterexample=counterexample)
+        if not state.excluded and is_excluded(run.problem, points[k].cpu().numpy(), int(boxes[k])):
+            state = replace(state, excluded=True)
     return state

@@ -27,6 +27,8 @@ def as_aptp(problem: Problem, certificate: Path) -> tuple[str, ...]:
         )
     if not problem.network.neurons:
         raise BadInput("--aptp writes a tree over ReLUs, and this network has none")
+    if any(problem.property.boxes[clause.box].without_value is not None for clause in problem.property.clauses):
+        raise BadInput("--aptp writes closed boxes, and this property has an empty one, which needs no tree")
     trees: list[list[Leaf]] = [[] for _ in problem.property.clauses]
     with certificate.open("rb") as file:
         for chunk in read(file):

@@ -185,6 +185,8 @@ def _property_hash(prop: Property) -> Array:
     sha = hashlib.sha256()
     for box in prop.boxes:
         sha.update(b"box" + box.lower.numpy().tobytes() + box.upper.numpy().tobytes())
+        if not box.is_closed:  # the hash of a closed box is what it was before boxes could be strict
+            sha.update(b"strict" + b"".join(side.numpy().tobytes() for side in box.strict))
     for clause in prop.clauses:
         sha.update(repr((clause.box, tuple(clause.coefficients.shape), clause.strict)).encode())
         sha.update(clause.coefficients.contiguous().numpy().tobytes() + clause.offsets.numpy().tobytes())

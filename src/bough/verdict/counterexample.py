@@ -27,6 +27,7 @@ class Counterexample:
 def representable(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vector:
     """The nearest point inside the box that the network's input type can hold (float32, as a rule), as float64 values.
 
+    A value on a strict side is moved inwards by the least step of that type.
     Where a side is so thin that no such value lies in it, the nearest one is taken: no other can be fed to the network.
     With a ball, `x` is drawn towards its centre until the point it is rounded to lies in the ball in real arithmetic.
     There is one exception, of the same kind: a ball so small that not even its centre, rounded, lies in it has that
@@ -48,14 +49,35 @@ def _rounded(x: Vector, box: Box, dtype: np.dtype[np.floating[Any]]) -> Vector:
     """The nearest point inside the box alone that a type can hold, as float64 values."""
     lower, upper = box.lower.numpy(), box.upper.numpy()
     point = np.clip(x, lower, upper).astype(dtype)
+    below, above = (side.numpy() for side in box.strict)
     up, down = (np.nextafter(point, dtype.type(end)) for end in (np.inf, -np.inf))
-    point = np.where((point < lower) & (up <= upper), up, point)
-    return np.where((point > upper) & (down >= lower), down, point).astype(np.float64)
+    out_below = (point < lower) | (below & (point == lower))
+    out_above = (point > upper) | (above & (point == upper))
+    rises = out_below & np.where(above, up < upper, up <= upper)
+    sinks = out_above & np.where(below, down > lower, down >= lower)
+    return np.where(rises, up, np.where(sinks, down, point)).astype(np.float64)
 
 
 def replay(problem: Problem, x: Vector, box: int) -> Counterexample | None:
-    """The counterexample at the representable point nearest to `x`, if the runtime's output is unsafe by a clause."""
-    point = representable(x, problem.property.boxes[box], problem.reference.dtype)
+    """The counterexample at the representable point nearest to `x`, if the runtime's output is unsafe by a clause.
+
+    An input with a strict side has to lie within its limits exactly; where the type holds no such value, there is none.
+    """
+    limits = problem.property.boxes[box]
+    point = representable(x, limits, problem.reference.dtype)
+    return _unsafe(problem, point, box) if limits.admits(torch.from_numpy(point)) else None
+
+
+def is_excluded(problem: Problem, x: Vector, box: int) -> bool:
+    """Whether the closed box has an unsafe point nearest to `x` that a strict side excludes."""
+    limits = problem.property.boxes[box]
+    if limits.is_closed:
+        return False
+    point = representable(x, Box(limits.lower, limits.upper, limits.ball), problem.reference.dtype)
+    return not limits.admits(torch.from_numpy(point)) and _unsafe(problem, point, box) is not None
+
+
+def _unsafe(problem: Problem, point: Vector, box: int) -> Counterexample | None:
     y = np.asarray(problem.reference.run(point), dtype=np.float64).reshape(-1)
     if not np.isfinite(y).all():
         return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import torch
 
 from bough.budget import Clock
 from bough.errors import CertificateError, UnreadableCertificate
@@ -108,6 +109,8 @@ def _judged(problem: Problem, file: BinaryIO, seen: _Seen, *, exact: bool) -> tu
         return Outcome.VALID, _replayed(problem, seen.point)
     if seen.verdict != "verified":
         return Outcome.INCOMPLETE, f"the search ended with {seen.verdict}; {seen.leaves} leaves are proved"
+    if problem.property.is_empty:
+        return Outcome.VALID, "verified: the set of inputs is empty"
     _covered(claims, seen)
     how = "rational arithmetic" if exact else "float64, rounded outward"
     return Outcome.VALID, f"verified: {seen.leaves} leaves cover every clause, each proved in {how}"
@@ -226,6 +229,8 @@ def _replayed(problem: Problem, point: Point | None) -> str:
     box = int(point.box[0])
     if box >= len(problem.property.boxes) or not np.isfinite(point.x).all():
         raise CertificateError("its counterexample lies in no box of the property")
+    if not problem.property.boxes[box].admits(torch.from_numpy(point.x)):
+        raise CertificateError(f"its counterexample lies on or beyond a strict side of box {box}, which is excluded")
     if not np.array_equal(representable(point.x, problem.property.boxes[box], problem.reference.dtype), point.x):
         raise CertificateError(f"its counterexample is no point of box {box} that the network can be given")
     replayed = replay(problem, point.x, box)
