@@ -166,12 +166,12 @@ def _other_vectors(lemma: TreeLemma, random: Random) -> TreeLemma:
 
 
 def _other_direction(lemma: TreeLemma, _: Random) -> TreeLemma:
-    """Of every ReLU the other side."""
+    """A change to the other side of every ReLU."""
     return replace(lemma, sides=lemma.sides ^ 1)
 
 
 def _one_pattern(lemma: TreeLemma, random: Random) -> TreeLemma:
-    """Of every side one pattern, whose splits are forgotten: a cover, and another relaxation."""
+    """A change that leaves every side one pattern and forgets its splits: a cover, and another relaxation."""
     pieces = _pieces(lemma)
     order = random.permutation(len(pieces)).tolist()
     none: Splits = []

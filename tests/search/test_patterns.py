@@ -1,4 +1,4 @@
-"""Of trees that grew, a certificate keeps a few patterns: they cover what the trees do, and hardly prove less."""
+"""A certificate keeps a few patterns of the trees that grew: they cover what the trees do, and hardly prove less."""
 
 import itertools
 from collections import defaultdict

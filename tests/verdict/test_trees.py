@@ -65,7 +65,7 @@ def grown(random: np.random.Generator, neurons: int, pattern: Pattern) -> list[P
 
 
 def often_unsafe(problem: Problem) -> Problem:
-    """The same with offsets for which a part of every box is unsafe, by each clause."""
+    """The problem with offsets for which a part of every box is unsafe, by each clause."""
     clauses = []
     for clause in problem.clauses:
         margins = clause.margins(outputs(problem, samples(problem.property.boxes[clause.box], 400)))

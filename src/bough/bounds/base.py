@@ -212,7 +212,8 @@ def deepest_root(session: AbstractSession, cutoff: float, deadline: Deadline) ->
     roots = session.root(cutoff, deadline)
     work = session.capabilities.deeper_roots
     if work is not None:
-        *_, roots = [roots, *work.deepened(roots, cutoff, deadline)]
+        for better in work.deepened(roots, cutoff, deadline):
+            roots = better
     return roots
 
 

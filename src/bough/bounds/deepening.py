@@ -66,11 +66,12 @@ class AbstractRootWork(ABC):
     """Bounds roots again, over ReLU bounds that it tightens first."""
 
     @abstractmethod
-    def foreseen(self, roots: Bounded, rows: Tensor, cutoff: float) -> tuple[float, Tensor]:
-        """About how many branches a search from these roots takes, and what each ReLU costs each, [rows, neurons].
+    def foreseen(self, roots: Bounded, rows: Tensor, cutoff: float) -> float:
+        """About how many branches a search from these roots takes."""
 
-        The cost is below 0 for ReLUs that trees leave alone.
-        """
+    @abstractmethod
+    def costs(self, roots: Bounded, rows: Tensor) -> Tensor:
+        """What each ReLU costs each of these roots, [rows, neurons]; below 0 for ReLUs that trees leave alone."""
 
     @abstractmethod
     def over_boxes(self, roots: Bounded, rows: Tensor, work: TreeWork, cutoff: float, deadline: Deadline) -> Bounded:
@@ -189,12 +190,15 @@ class Deepening:
         """Trees for a share of the ReLUs, those that cost the roots most; None where that is not likely to pay."""
         if self._plan is None or not len(rows) or not math.isfinite(cutoff):
             return None
-        branches, costs = self._work.foreseen(roots, rows, cutoff)
-        budget = self._plan.budget(branches if self._searched is None else self._searched, self.bounds)
-        costs = costs.amax(dim=0, keepdim=True) if shared else costs
+        branches = self._work.foreseen(roots, rows, cutoff) if self._searched is None else self._searched
+        budget = self._plan.budget(branches, self.bounds)
         sides = int(budget / LEAST_TREE)
-        wanted = math.ceil(share * int((costs >= 0).sum()))  # none with one layer of ReLUs, say
-        if sides < FEWEST_SIDES or not wanted:
+        if sides < FEWEST_SIDES:
+            return None
+        costs = self._work.costs(roots, rows)
+        costs = costs.amax(dim=0, keepdim=True) if shared else costs
+        wanted = math.ceil(share * int((costs >= 0).sum()))
+        if not wanted:  # with one layer of ReLUs, say
             return None
         if not self.before:
             self.before = {

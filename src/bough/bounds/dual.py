@@ -242,25 +242,28 @@ class DualSession(
         self._notes["root_ambiguous"] = float(self._root_bounds.ambiguous().sum(dim=1).max())
         self._notes["root_seconds"] = self._clock.seconds()
 
-    def foreseen(self, roots: Bounded, rows: Tensor, cutoff: float) -> tuple[float, Tensor]:
-        """About how many branches a search takes, and what the chord of each ReLU costs each root, [rows, neurons].
-
-        It is below 0 for ReLUs that trees leave alone: decided ones, and those of the first layer.
-        """
+    def foreseen(self, roots: Bounded, rows: Tensor, cutoff: float) -> float:
+        """About how many branches a search takes."""
         domains = roots.domains[rows]
         branches = 0.0
-        costs = torch.full_like(domains.bounds.lower, -1.0)
         for place, some in self._by_place(domains):
             functionals, duals = self._functionals(place, domains[some])
             functionals = replace(functionals, offsets=functionals.offsets + cutoff)
-            climb = evaluate(place.climber, functionals, duals)
-            own = chord_losses(climb, functionals).double()
+            value = evaluate(place.climber, functionals, duals).value[: len(some)].clone()
+            branches += PROBE.foreseen(place.climber, functionals, Ascended(duals, value))
+        return branches
+
+    def costs(self, roots: Bounded, rows: Tensor) -> Tensor:
+        """What the chord of each ReLU costs each root, below 0 for ReLUs that are decided or in the first layer."""
+        domains = roots.domains[rows]
+        costs = torch.full_like(domains.bounds.lower, -1.0)
+        for place, some in self._by_place(domains):
+            functionals, duals = self._functionals(place, domains[some])
+            own = chord_losses(evaluate(place.climber, functionals, duals), functionals).double()
             if place.net.layers:  # exact already; measured at unsafe points: gains less than it costs
                 own[:, place.net.layers[0]] = -1.0
             costs[some[:, None], place.net.neurons] = own
-            value = climb.value[: len(some)].clone()
-            branches += PROBE.foreseen(place.climber, functionals, Ascended(duals, value))
-        return branches, torch.where(domains.bounds.ambiguous(), costs, -1.0)
+        return torch.where(domains.bounds.ambiguous(), costs, -1.0)
 
     def over_boxes(self, roots: Bounded, rows: Tensor, work: TreeWork, cutoff: float, deadline: Deadline) -> Bounded:
         """Bound some roots again over bounds by trees that hold in their whole boxes."""

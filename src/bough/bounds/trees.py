@@ -7,6 +7,7 @@ and are proved like any other bound (`Trees.least`).
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -82,7 +83,7 @@ class Trees:
 
         Leaves that were split go to `split`.
         """
-        *_, leaves = self._rounds(climber, functionals, ascended, budget, split)
+        (leaves,) = deque(self._rounds(climber, functionals, ascended, budget, split), maxlen=1)  # holds one round
         return leaves
 
     def _rounds(

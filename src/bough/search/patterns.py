@@ -85,7 +85,7 @@ class Patterns:
         return Patterns(part, self.own[rows], self.value[rows])
 
     def parts(self) -> Iterator["Patterns"]:
-        """The same in parts that a reader takes; a side that is too large by itself is left out."""
+        """The patterns in parts that a reader takes; a side that is too large by itself is left out."""
         size = 8 * (sum(np.asarray(array).size for array in vars(self.lemma).values()) + self.own.size)
         if len(self.lemma) <= MOST_LEAVES and size <= MOST_BYTES:
             yield self
